@@ -1,0 +1,1 @@
+"""The live window of a turn's events in memory, and the fan-out to its listeners."""

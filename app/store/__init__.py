@@ -1,0 +1,1 @@
+"""All SQL: tables, migrations, one writer."""

@@ -1,0 +1,1 @@
+"""The rules: admission, one turn in flight, cancel, pause, resume, recovery."""

@@ -1,0 +1,1 @@
+"""What a log entry looks like on each wire protocol."""
