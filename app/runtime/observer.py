@@ -78,8 +78,11 @@ class ModelCallObserver(Protocol):
 class RunScope(Protocol):
     """The run that code works for: a top agent's, or that of an agent that runs as a tool."""
 
-    def model_call(self, model: str, upstream: str) -> ModelCallObserver:
-        """Begin a model call (a step). `upstream` names who answers, for `NewItem.origin`."""
+    def model_call(
+        self, model: str, upstream: str, handoffs: frozenset[str] = frozenset()
+    ) -> ModelCallObserver:
+        """Begin a model call (a step). `upstream` names who answers, for `NewItem.origin`; `handoffs` are the
+        tool names of the handoffs that the model may choose (`Handoff.tool_name`): their calls are no tools."""
         ...
 
     @property
