@@ -174,6 +174,7 @@ async def test_a_hook_that_fails_costs_no_thread(gate: Gate, caplog: pytest.LogC
 async def test_shutdown_waits_for_nobody_and_takes_no_more(gate: Gate) -> None:
     threads = ToolThreads(1)
     running = threads.submit(gate.tool)
+    await begun(gate)
     waiting = threads.submit(lambda: "never")
     threads.shutdown(wait=True, cancel_futures=True)
     assert running.running()
