@@ -4,8 +4,13 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.service.client import TurnwireClient
+from tests.service.process import ServiceProcess
 from tests.upstream.client import Scenario, UpstreamControl
 from tests.upstream.process import upstream_process
+
+SWIFT = {"TURNWIRE_HEARTBEAT_S": 1, "TURNWIRE_DISCONNECT_GRACE_S": 0.3}
+"""Settings of the shared service, so that tests of what it does after a while need not wait long."""
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +35,41 @@ async def upstream(upstream_origin: str) -> AsyncIterator[UpstreamControl]:
 def scenario(upstream: UpstreamControl) -> Scenario:
     """A model name of this test's own, with its scripts, gates and requests."""
     return upstream.scenario()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory, upstream_origin: str) -> Iterator[ServiceProcess]:
+    """The service on a Chat Completions upstream, shared by all tests that do not stop it."""
+    folder = tmp_path_factory.mktemp("service")
+    with ServiceProcess(folder, upstream_origin, **SWIFT) as service:
+        yield service
+        service.check_log()
+
+
+@pytest.fixture(scope="session")
+def responses_service(
+    tmp_path_factory: pytest.TempPathFactory, upstream_origin: str
+) -> Iterator[ServiceProcess]:
+    """The same on a Responses upstream."""
+    folder = tmp_path_factory.mktemp("responses-service")
+    with ServiceProcess(folder, upstream_origin, TURNWIRE_MODEL_API="responses", **SWIFT) as service:
+        yield service
+        service.check_log()
+
+
+@pytest.fixture
+async def client(service: ServiceProcess, scenario: Scenario) -> AsyncIterator[TurnwireClient]:
+    """A client of the shared service that sends the scenario's model with each turn."""
+    client = TurnwireClient(service.base_url, model=scenario.model)
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture(params=["chat_completions", "responses"])
+async def either_client(request: pytest.FixtureRequest, scenario: Scenario) -> AsyncIterator[TurnwireClient]:
+    """The same test twice: on a Chat Completions upstream, and on a Responses one."""
+    name = "service" if request.param == "chat_completions" else "responses_service"
+    service: ServiceProcess = request.getfixturevalue(name)
+    client = TurnwireClient(service.base_url, model=scenario.model)
+    yield client
+    await client.aclose()

@@ -5,13 +5,17 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @contextmanager
 def upstream_process(arguments: Sequence[str] = ()) -> Iterator[str]:
     """Start it; gives its origin, `http://127.0.0.1:PORT`. It ends with the block, or with this process."""
     command = [sys.executable, "-m", "tests.upstream", *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=REPOSITORY, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
