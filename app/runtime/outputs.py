@@ -169,7 +169,7 @@ def _plain_scalar(value: Any) -> str | float | None:
 
 def _plain_container(value: Any, parents: tuple[int, ...]) -> Any:
     if isinstance(value, BaseModel):
-        return _plain(value.model_dump(mode="json", warnings=False), parents)
+        return _plain_model(value, parents)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
         return _plain_mapping(fields, parents)
@@ -180,6 +180,13 @@ def _plain_container(value: Any, parents: tuple[int, ...]) -> Any:
     if isinstance(value, Sequence):
         return [_plain(item, parents) for item in value]
     return _described(value)
+
+
+def _plain_model(value: BaseModel, parents: tuple[int, ...]) -> Any:
+    try:
+        return _plain(value.model_dump(mode="json", warnings=False), parents)
+    except Exception:  # noqa: BLE001  a cycle, a field that pydantic cannot write, a user's own serializer
+        return _plain_mapping(dict(value), parents)
 
 
 def _plain_mapping(value: Mapping[Any, Any], parents: tuple[int, ...]) -> JsonObject:
