@@ -5,7 +5,9 @@ moment, the next request is valid: no call without output, no output without cal
 what follows it, no message without content: see `repaired`. All functions take lists and return lists.
 """
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from app.domain.conversation import NewItem
 from app.domain.ids import new_item_id
@@ -90,45 +92,108 @@ def _without_dangling_reasoning(items: Sequence[NewItem]) -> list[NewItem]:
 
 
 def repaired(items: Iterable[Item]) -> list[Item]:
-    """The same history in a shape that a strict provider accepts.
+    """The same history in a shape that a strict provider accepts. The items themselves are not changed.
 
     Outputs without a call, second outputs, messages without content and reasoning that nothing follows are
-    dropped; a call without output gets the output `cancelled`; outputs that strayed are put behind their step.
+    dropped; a call without output gets the output `cancelled`; outputs that strayed are put behind their step,
+    whose assistant messages stay within it; arguments that are no JSON object are wrapped in one.
     """
-    kept = [i for i in items if not _is_empty_message(i)]
-    outputs: dict[str, Item] = {}
-    calls = {i["call_id"] for i in kept if i.get("type") in CALL_TYPES}
-    for item in kept:
-        if item.get("type") in OUTPUT_TYPES and item.get("call_id") in calls:
-            outputs.setdefault(item["call_id"], item)
+    kept = [i for item in items if (i := _with_content(item)) is not None]
+    outputs = _outputs_of_calls(kept)
     result: list[Item] = []
-    step: list[Item] = []
-    seen: set[str] = set()
+    step: list[int] = []
     answering = False
-    for item in kept:
+    for index, item in enumerate(kept):
         kind = item.get("type")
-        if kind in OUTPUT_TYPES:
+        if kind in _OUTPUT_OF.values():
             answering = True
             continue
-        if step and (answering or kind not in CALL_TYPES | {"reasoning"}):
-            result += _answers(step, outputs)
+        if step and (answering or not _goes_on_with_step(item)):
+            result += _answers(kept, step, outputs)
             step = []
         answering = False
-        if kind in CALL_TYPES:
-            if item["call_id"] in seen:
+        if kind in _OUTPUT_OF:
+            if index not in outputs:
                 continue
-            seen.add(item["call_id"])
-            step.append(item)
-        result.append(item)
-    return _reasoning_with_followers(result + _answers(step, outputs))
+            step.append(index)
+        result.append(_with_object_arguments(item) if kind == "function_call" else item)
+    return _reasoning_with_followers(result + _answers(kept, step, outputs))
 
 
-def _answers(step: Sequence[Item], outputs: dict[str, Item]) -> list[Item]:
-    return [outputs.get(call["call_id"]) or call_output(call, CANCELLED_OUTPUT) for call in step]
+_OUTPUT_OF = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "computer_call": "computer_call_output",
+    "shell_call": "shell_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+}
 
 
-def _is_empty_message(item: Item) -> bool:
-    return item.get("type", "message") == "message" and item.get("content") in (None, "", [])
+def _outputs_of_calls(items: Sequence[Item]) -> dict[int, Item | None]:
+    """The output of each call by the call's place, None if it has none; calls that must go are left out.
+
+    An id may be used again by a later step: an output belongs to the nearest call before it that has none.
+    """
+    outputs: dict[int, Item | None] = {}
+    latest: dict[str, int] = {}
+    early: dict[str, Item] = {}
+    step: set[str] = set()
+    for index, item in enumerate(items):
+        kind, call_id = item.get("type"), item.get("call_id")
+        if kind in _OUTPUT_OF:
+            if not call_id or call_id in step:
+                continue
+            step.add(call_id)
+            latest[call_id] = index
+            outputs[index] = early.pop(call_id, None)
+        elif kind in _OUTPUT_OF.values() and call_id:
+            step.clear()
+            if call_id not in latest:
+                early.setdefault(call_id, item)
+            elif outputs[latest[call_id]] is None:
+                outputs[latest[call_id]] = item
+        elif not _goes_on_with_step(item):
+            step.clear()
+    return {i: output for i, output in outputs.items() if output or items[i]["type"] in CALL_TYPES}
+
+
+def _goes_on_with_step(item: Item) -> bool:
+    """True if between two items of a step there may be this one: the model said it in one breath."""
+    kind = item.get("type", "message")
+    return kind in _OUTPUT_OF or kind == "reasoning" or (kind == "message" and item.get("role") == "assistant")
+
+
+def _answers(items: Sequence[Item], step: Sequence[int], outputs: dict[int, Item | None]) -> list[Item]:
+    return [outputs[i] or call_output(items[i], CANCELLED_OUTPUT) for i in step]
+
+
+def _with_content(item: Item) -> Item | None:
+    """The item without parts that say nothing; None if it is a message and nothing is left."""
+    if item.get("type", "message") != "message":
+        return item
+    content = item.get("content")
+    if isinstance(content, list) and any(_is_blank(part) for part in content):
+        content = [part for part in content if not _is_blank(part)]
+        item = {**item, "content": content}
+    return item if content not in (None, "", []) else None
+
+
+def _is_blank(part: Any) -> bool:
+    return isinstance(part, dict) and (part.get("text", 0) == "" or part.get("refusal", 0) == "")
+
+
+def _with_object_arguments(item: Item) -> Item:
+    """Providers refuse a history whose calls hold anything but an object; what it was stays readable in it."""
+    arguments = item.get("arguments")
+    if isinstance(arguments, str) and arguments.strip():
+        try:
+            if isinstance(json.loads(arguments), dict):
+                return item
+        except (ValueError, RecursionError):
+            pass
+        return {**item, "arguments": json.dumps({"invalid_arguments": arguments})}
+    return {**item, "arguments": json.dumps(arguments) if isinstance(arguments, dict) else "{}"}
 
 
 def _reasoning_with_followers(items: Sequence[Item]) -> list[Item]:
@@ -141,7 +206,8 @@ def _reasoning_with_followers(items: Sequence[Item]) -> list[Item]:
             if not followed:
                 continue
         else:
-            followed = kind not in OUTPUT_TYPES and item.get("role") not in ("user", "system", "developer")
+            by_caller = item.get("role") in ("user", "system", "developer")
+            followed = kind not in _OUTPUT_OF.values() and not by_caller
         result.append(item)
     result.reverse()
     return result

@@ -128,8 +128,10 @@ class Ledger:
         """The top agent's message texts, joined by a blank line."""
         return "\n\n".join(text for m in self.shown() if (text := m.text))
 
-    def open_calls(self) -> list[str]:
-        return list(self._calls)
+    def origin_of(self, call_id: str) -> Origin | None:
+        """Where an open call comes from."""
+        call = self._calls.get(call_id)
+        return call.origin if call else None
 
     def closing(
         self,

@@ -45,13 +45,14 @@ class PendingCall:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The answer to one approval."""
+    """The answer to one approval. `call_id` is the approval's: whoever stores an answer fills it in."""
 
     approval_id: ApprovalId
     decision: DecisionKind
     reason: str | None = None
     arguments: JsonObject | None = None
     always: bool = False
+    call_id: CallId | None = None
 
     def as_json(self) -> JsonObject:
         return {
@@ -60,6 +61,7 @@ class Decision:
             "reason": self.reason,
             "arguments": self.arguments,
             "always": self.always,
+            "call_id": self.call_id,
         }
 
     @classmethod
@@ -89,11 +91,14 @@ class Answers:
 
     decisions: tuple[Decision, ...] = ()
     outputs: tuple[ToolOutput, ...] = ()
+    steps: tuple[str, ...] = ()
+    """Ids of pauses after a step that were resumed."""
 
     def as_json(self) -> JsonObject:
         return {
             "decisions": [d.as_json() for d in self.decisions],
             "outputs": [o.as_json() for o in self.outputs],
+            "steps": list(self.steps),
         }
 
     @classmethod
@@ -103,6 +108,7 @@ class Answers:
         return cls(
             tuple(Decision.from_json(d) for d in data["decisions"]),
             tuple(ToolOutput.from_json(o) for o in data["outputs"]),
+            tuple(data.get("steps") or ()),
         )
 
 
@@ -135,3 +141,19 @@ class Pause:
             approvals=tuple(Approval(**a) for a in data["approvals"]),
             tool_calls=tuple(PendingCall(**c) for c in data["tool_calls"]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Something a turn has asked for in any of its pauses, and how it was answered.
+
+    `id` is the approval's, the client call's or, after a step, the pause's. `answer` is what was answered, as
+    it was sent; the answer's stream begins after event `answered_after`.
+    """
+
+    id: str
+    kind: PauseReason
+    call_id: CallId | None
+    tool: str | None
+    answer: JsonObject | None = None
+    answered_after: int | None = None

@@ -14,8 +14,9 @@ from app.domain.conversation import Conversation, NewItem, Page, PageRequest, St
 from app.domain.events import Event, LogEntry, Origin
 from app.domain.ids import ConversationId, TurnId
 from app.domain.json_types import JsonObject
-from app.domain.pause import Answers, Approval, PendingCall
+from app.domain.pause import Answers, Approval, Asked, PauseReason, PendingCall
 from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, TurnStatus
+from app.domain.usage import NO_USAGE, Usage
 
 # --- the event log ------------------------------------------------------------------------------
 
@@ -44,6 +45,11 @@ class TurnLog(Protocol):
     @property
     def next_seq(self) -> int:
         """The number that the next appended event gets."""
+        ...
+
+    @property
+    def published_seq(self) -> int:
+        """The number of the last event that listeners can see; 0 if there is none."""
         ...
 
     def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
@@ -83,12 +89,21 @@ class EventLog(Protocol):
         """Begin (or go on with) the log of a live turn. `turn_key` may follow later: see `bind`."""
         ...
 
-    def bind(self, log: TurnLog, turn_key: int) -> None:
-        """Tell the log the database's number of its turn, once admission has given one."""
+    def bind(self, log: TurnLog, turn_key: int, conversation_key: int) -> None:
+        """Tell the log the database's number of its turn, once admission has given one; those who follow the
+        conversation learn of the new turn."""
         ...
 
     def close(self, turn_id: TurnId) -> None:
         """The turn has paused or ended and its last batch is published: listeners drain and leave."""
+        ...
+
+    def cut_all(self) -> None:
+        """The service stops: break every listener that is left."""
+        ...
+
+    async def turn_changed(self, turn_id: TurnId, after: int) -> None:
+        """Wait until the log of a paused turn has an event after number `after`."""
         ...
 
     def cut(self, turn_id: TurnId) -> None:
@@ -104,6 +119,10 @@ class EventLog(Protocol):
         ...
 
     def listeners(self, turn_id: TurnId) -> int: ...
+
+    async def conversation_changed(self, conversation_key: int, after_key: int) -> None:
+        """Wait until a turn with a number above `after_key` was admitted to the conversation."""
+        ...
 
     def on_last_listener_left(self, turn_id: TurnId, callback: Callable[[], None]) -> None:
         """Call back each time the number of listeners of a live turn falls to zero."""
@@ -266,6 +285,10 @@ class Store(Protocol):
         """In order of admission."""
         ...
 
+    async def newest_turn_key(self, conversation_key: int) -> int:
+        """The number of the turn admitted last, 0 if there is none."""
+        ...
+
     async def next_turn(self, conversation_key: int, after_key: int) -> Turn | None:
         """The first turn admitted after the one with number `after_key`."""
         ...
@@ -284,6 +307,10 @@ class Store(Protocol):
 
     async def resume(self, turn: Turn, answers: Answers, batch: EventBatch) -> bool:
         """paused → running. False if it is not paused any more."""
+        ...
+
+    async def asked(self, turn_key: int) -> list[Asked]:
+        """Everything a turn has asked for in any of its pauses, with its answers."""
         ...
 
     async def paused_state(self, turn_key: int) -> tuple[bytes, Answers]: ...
@@ -396,10 +423,13 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunPaused:
+    """`usage` is what the step that stays open has cost so far: its `step.completed` comes after the pause."""
+
     state: bytes
-    reason: str
+    reason: PauseReason
     approvals: tuple[Approval, ...] = ()
     tool_calls: tuple[PendingCall, ...] = ()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +465,15 @@ class Runtime(Protocol):
         """Normalise the `items` of `POST /v1/conversations`; the same errors."""
         ...
 
-    async def run(self, job: RunJob, sink: EventSink, control: RunControl) -> RunOutcome:
-        """Run until the agent is done, pauses, fails or is stopped. Never raises but CancelledError."""
+    async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
+        """Run until the agent is done, pauses, fails or is stopped. Never raises but CancelledError.
+
+        `deadline` is the event loop's time at which the turn times out: no retry waits beyond it.
+        """
+        ...
+
+    def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
+        """Check arguments that a person edited against the tool's schema. Raises InvalidRequest at `loc`."""
         ...
 
     def agents(self) -> list[JsonObject]:

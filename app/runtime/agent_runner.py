@@ -1,0 +1,98 @@
+"""Runs inside a turn, however they are begun: by us, by an agent that runs as a tool, by a user's own code.
+
+The SDK starts nested runs through its default `AgentRunner`. Ours gives each of them a frame of its own, the
+hooks that watch it, our model provider and our tracing switch, so that a plain `as_tool()`, a guardrail with
+an agent of its own and a tool that calls `Runner.run` all run on the configured upstream and are seen.
+
+`AgentRunner` and `set_default_agent_runner` are not part of the SDK's stable surface: the version is pinned,
+`tests/runtime/test_agent_runner.py` fails when they change, and without them nested runs still work by what
+`as_tool()` inherits; they are only not shown.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from agents import Agent, ModelProvider, RunConfig, RunResult, RunResultStreaming
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
+from agents.tool_context import ToolContext
+
+from app.runtime.hooks import RunWatcher
+from app.runtime.observer import current_scope
+from app.runtime.scope import RunFrame, current_call
+
+
+class TurnAgentRunner(AgentRunner):
+    """The default runner while the service runs. Outside of a turn it is the SDK's own."""
+
+    def __init__(
+        self, models: ModelProvider, adopt: Callable[[Agent[Any]], None], *, tracing_disabled: bool
+    ) -> None:
+        super().__init__()
+        self._models = models
+        self._adopt = adopt
+        self._tracing_disabled = tracing_disabled
+
+    def start(self, agent: Agent[Any], input: Any, frame: RunFrame, **options: Any) -> RunResultStreaming:
+        """Begin the top agent's run of a turn, in its frame."""
+        token = current_scope.set(frame)
+        try:
+            options["hooks"] = RunWatcher(frame, options.get("hooks"))
+            return super().run_streamed(agent, input, **options)
+        finally:
+            current_scope.reset(token)
+
+    async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        outer = current_scope.get()
+        if not isinstance(outer, RunFrame):
+            return await super().run(starting_agent, input, **options)
+        frame = self._nested(outer, starting_agent, options)
+        token = current_scope.set(frame)
+        try:
+            return await super().run(starting_agent, input, **options)
+        finally:
+            current_scope.reset(token)
+            frame.close_step()
+
+    def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:
+        outer = current_scope.get()
+        if not isinstance(outer, RunFrame):
+            return super().run_streamed(starting_agent, input, **options)
+        frame = self._nested(outer, starting_agent, options)
+        token = current_scope.set(frame)
+        try:
+            return super().run_streamed(starting_agent, input, **options)
+        finally:
+            current_scope.reset(token)
+
+    def _nested(self, outer: RunFrame, agent: Agent[Any], options: dict[str, Any]) -> RunFrame:
+        """A frame for a run inside `outer`; fills in what the run must have of ours."""
+        self._adopt(agent)
+        context = options.get("context")
+        call_id = context.tool_call_id if isinstance(context, ToolContext) else current_call.get()
+        frame = RunFrame(outer.turn, parent_call_id=call_id, silent=outer.silent or call_id is None)
+        frame.agent = agent.name
+        options["hooks"] = RunWatcher(frame, options.get("hooks"))
+        options["run_config"] = self._ours(options.get("run_config"))
+        return frame
+
+    def _ours(self, config: RunConfig | None) -> RunConfig:
+        if config is None:
+            return RunConfig(model_provider=self._models, tracing_disabled=self._tracing_disabled)
+        return dataclasses.replace(
+            config,
+            model_provider=self._models,
+            tracing_disabled=config.tracing_disabled or self._tracing_disabled,
+        )
+
+
+@contextmanager
+def installed(runner: TurnAgentRunner) -> Iterator[None]:
+    """Make `runner` the SDK's default for as long as the block runs."""
+    before = get_default_agent_runner()
+    set_default_agent_runner(runner)
+    try:
+        yield
+    finally:
+        set_default_agent_runner(before)

@@ -1,0 +1,124 @@
+"""From a request to what runs: which agent, which model, which input, with which overrides."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from agents import Agent, GuardrailFunctionOutput, InputGuardrail, ModelSettings, RunContextWrapper
+from openai.types.shared import Reasoning
+
+from app.domain.conversation import NewItem
+from app.domain.json_types import JsonObject
+from app.domain.ports import Prepared
+from app.domain.turn import TurnRequest
+from app.errors import InvalidRequest, ModelNotFound
+from app.runtime.inputs import normalise
+from app.runtime.observer import current_scope
+from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
+from app.runtime.pauses import client_tool
+from app.runtime.providers import Providers
+from app.runtime.registry import Registry
+from app.runtime.scope import RunFrame
+
+LAST = "@last"
+
+
+class Preparation:
+    """Checks requests against the registered agents and models, and builds the agent that a turn runs."""
+
+    def __init__(self, registry: Registry, models: Providers) -> None:
+        self._registry = registry
+        self.models = models
+
+    def prepare(
+        self, request: TurnRequest, *, agent: str | None = None, last_agent: str | None = None
+    ) -> Prepared:
+        """See `ports.Runtime.prepare`."""
+        name = request.agent or agent or self._registry.default_name
+        if name == LAST:
+            name = last_agent or agent or self._registry.default_name
+        chosen = self._registry.get(name)
+        model = self._model(request, chosen)
+        self._check_client_tools(request, chosen)
+        if request.output_schema is not None:
+            checked_schema(request.output_schema, ["body", "output_schema"])
+        normalised = normalise(request.input, wire=self.models.wire_of(model))
+        return Prepared(chosen.name, model, normalised.items, normalised.transient)
+
+    def seed_items(self, items: Sequence[JsonObject]) -> tuple[NewItem, ...]:
+        if not items:
+            return ()
+        return normalise(list(items), wire=self.models.wire_of(None), seeding=True).items
+
+    def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
+        """Against the schema of the tool, wherever in the agent's graph it is; unknown tools are not checked."""
+        schema = self._registry.tool_schema(agent, tool)
+        if schema is not None:
+            check_value(schema, arguments, loc)
+
+    def agent_for(self, request: TurnRequest, prepared: Prepared) -> Agent[Any]:
+        """The first agent of a turn, with the request's overrides; the registered one is left as it is."""
+        agent = self._registry.get(prepared.agent)
+        changes: dict[str, Any] = {}
+        if request.instructions is not None:
+            changes["instructions"] = request.instructions
+        if request.output_schema is not None:
+            changes["output_type"] = CallerSchema(request.output_schema)
+        elif agent.output_type not in (None, str):
+            changes["output_type"] = ForgivingSchema.of(agent.output_type)
+        if request.tools:
+            changes["tools"] = [*agent.tools, *(self._registry.observe(client_tool(t)) for t in request.tools)]
+        if agent.input_guardrails:
+            changes["input_guardrails"] = [_watched(guardrail) for guardrail in agent.input_guardrails]
+        return agent.clone(**changes) if changes else agent
+
+    def model_settings(self, request: TurnRequest) -> ModelSettings | None:
+        """The overrides for every agent of the turn; None if there are none."""
+        settings = ModelSettings(
+            temperature=request.temperature,
+            max_tokens=request.max_output_tokens,
+            parallel_tool_calls=request.parallel_tool_calls,
+            reasoning=Reasoning(effort=request.effort) if request.effort else None,
+        )
+        return settings if settings != ModelSettings() else None
+
+    def _model(self, request: TurnRequest, agent: Agent[Any]) -> str | None:
+        if request.model is not None:
+            if not self.models.serves(request.model):
+                raise ModelNotFound(
+                    f"No configured upstream serves the model {request.model!r}.",
+                    errors=[{"loc": ["body", "model"], "message": "no upstream serves it"}],
+                )
+            return request.model
+        if isinstance(agent.model, str):
+            return agent.model
+        return self.models.default_model if agent.model is None else None
+
+    def _check_client_tools(self, request: TurnRequest, agent: Agent[Any]) -> None:
+        taken = {tool.name for tool in agent.tools}
+        seen: set[str] = set()
+        errors = []
+        for index, tool in enumerate(request.tools):
+            loc = ["body", "tools", index, "name"]
+            if tool.name in taken:
+                errors.append({"loc": loc, "message": f"{tool.name!r} is a tool of the agent {agent.name!r}"})
+            elif tool.name in seen:
+                errors.append({"loc": loc, "message": f"{tool.name!r} stands twice"})
+            seen.add(tool.name)
+            if tool.parameters is not None:
+                checked_schema(tool.parameters, ["body", "tools", index, "parameters"])
+        if errors:
+            raise InvalidRequest("The client tools cannot be used.", errors=errors)
+
+
+def _watched(guardrail: InputGuardrail[Any]) -> InputGuardrail[Any]:
+    """The SDK raises a tripped guardrail only when the model's stream has ended; ours stops it at once."""
+
+    async def watch(context: RunContextWrapper[Any], agent: Agent[Any], input: Any) -> GuardrailFunctionOutput:
+        output = (await guardrail.run(agent, input, context)).output
+        frame = current_scope.get()
+        if output.tripwire_triggered and isinstance(frame, RunFrame):
+            frame.turn.on_tripped(guardrail.get_name())
+        return output
+
+    return replace(guardrail, guardrail_function=watch, name=guardrail.get_name())

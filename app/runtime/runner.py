@@ -1,0 +1,337 @@
+"""One run of a turn: builds what the SDK needs, starts it, and says how it ended.
+
+The run's events come from the taps (see `observer`); the SDK's own stream is only drained, for the outputs
+that no tap sees. History goes in as plain input and comes out through the sink: the SDK gets no session.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agents import Agent, RunConfig, RunResultStreaming, RunState
+from agents.items import HandoffOutputItem, ToolCallOutputItem
+from agents.run_config import ToolErrorFormatterArgs
+from agents.stream_events import RunItemStreamEvent, StreamEvent
+
+from app.domain.conversation import NewItem
+from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
+from app.domain.history import OUTPUT_TYPES, newest, repaired
+from app.domain.ids import new_item_id
+from app.domain.json_types import Item, JsonObject
+from app.domain.ports import (
+    EventSink,
+    RunCompleted,
+    RunControl,
+    RunFailed,
+    RunJob,
+    RunOutcome,
+    RunPaused,
+    RunStopped,
+)
+from app.domain.turn import CancelMode, TurnError
+from app.runtime import contexts, paused_state
+from app.runtime.agent_runner import TurnAgentRunner
+from app.runtime.contexts import ContextFactory
+from app.runtime.failures import turn_error
+from app.runtime.hooks import close_unrun
+from app.runtime.observer import current_scope
+from app.runtime.outputs import plain_json
+from app.runtime.pauses import Interruptions
+from app.runtime.preparation import Preparation
+from app.runtime.scope import RunFrame, TurnScope
+from app.runtime.tools import said
+
+logger = logging.getLogger(__name__)
+
+UNWIND_S = 2.0
+"""How long a cancelled run may take to let go of its upstream and tools."""
+ROLLBACK_CODES = frozenset({"policy_denied", "context_length_exceeded"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimits:
+    """`max_steps` is the setting; a request can only lower it."""
+
+    max_steps: int
+    history_items: int
+    max_shown_output: int
+    max_approval_rounds: int = 5
+
+
+class Runner:
+    """Runs turns, one run at a time each."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        agent_runner: TurnAgentRunner,
+        context_factory: ContextFactory,
+        limits: RunLimits,
+        *,
+        tracing_disabled: bool = True,
+    ) -> None:
+        self._preparation = preparation
+        self._agent_runner = agent_runner
+        self._contexts = context_factory
+        self._limits = limits
+        self._tracing_disabled = tracing_disabled
+
+    async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
+        """Until the agent is done, pauses, fails or is stopped. Only cancellation gets out."""
+        try:
+            return await self._run(job, sink, control, deadline)
+        except paused_state.StateMismatch as mismatch:
+            logger.warning("paused state refused: %s", mismatch)
+            message = f"The paused state no longer fits: {mismatch}. Send the request again."
+            return RunFailed(TurnError("interrupted", message, retryable=True))
+        except Exception as error:
+            # The boundary of a run: whatever an agent, a tool or the SDK raised becomes the turn's error.
+            failure = turn_error(error)
+            log = logger.exception if failure.code == "internal" else logger.info
+            log("run failed: %s", failure.code)
+            return RunFailed(failure, rollback=_ends_as_rollback(failure, error))
+
+    async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
+        model_input = await asyncio.to_thread(_model_input, job, self._limits.history_items)
+        scope = TurnScope(
+            sink,
+            taken_ids=_ids(job),
+            deadline=deadline,
+            client_tools=frozenset(tool.name for tool in job.turn.request.tools),
+            steps_before=job.steps_before,
+            max_shown_output=self._limits.max_shown_output,
+        )
+        agent = self._preparation.agent_for(job.turn.request, job.prepared)
+        saved: JsonObject | None = None
+        sdk_state: JsonObject | None = None
+        if job.state is not None:
+            sdk_state, saved, step = await asyncio.to_thread(paused_state.unpacked, job.state, model_input)
+            if step is not None:
+                scope.top.resume_step(step)
+        async with self._contexts.open(job.turn, saved) as context:
+            run = _Run(self, job, scope, control, agent, context, model_input)
+            if sdk_state is None:
+                return await run.begin(list(model_input))
+            return await run.go_on(await paused_state.restored(agent, sdk_state, context))
+
+    def config(self, job: RunJob) -> RunConfig:
+        return RunConfig(
+            model=job.turn.request.model,
+            model_provider=self._preparation.models,
+            model_settings=self._preparation.model_settings(job.turn.request),
+            tracing_disabled=self._tracing_disabled,
+            workflow_name=job.prepared.agent,
+            group_id=job.turn.conversation_id,
+            tool_error_formatter=_tool_error,
+            tool_not_found_behavior="return_error_to_model",
+        )
+
+    def start(
+        self, agent: Agent[Any], input: Any, job: RunJob, frame: RunFrame, context: Any
+    ) -> RunResultStreaming:
+        asked = job.turn.request.max_steps or self._limits.max_steps
+        return self._agent_runner.start(
+            agent,
+            input,
+            frame,
+            context=context,
+            max_turns=min(asked, self._limits.max_steps),
+            run_config=self.config(job),
+        )
+
+    @property
+    def limits(self) -> RunLimits:
+        return self._limits
+
+
+class _Run:
+    """The SDK's runner at work for one run of a turn."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        job: RunJob,
+        scope: TurnScope,
+        control: RunControl,
+        agent: Agent[Any],
+        context: Any,
+        model_input: Sequence[Item],
+    ) -> None:
+        self._runner = runner
+        self._job = job
+        self._scope = scope
+        self._control = control
+        self._agent = agent
+        self._context = context
+        self._model_input = model_input
+        self._result: RunResultStreaming | None = None
+        self._tripped: str | None = None
+        self._after_step = False
+        scope.on_tripped = self._trip
+
+    async def begin(self, input: list[Item]) -> RunOutcome:
+        return await self._drive(input)
+
+    async def go_on(self, state: RunState[Any]) -> RunOutcome:
+        """Resume with the answers that the pause got."""
+        Interruptions(self._scope, state).answer(self._job.answers)
+        return await self._drive(state)
+
+    async def _drive(self, input: Any) -> RunOutcome:
+        """Run until an end, going on by ourselves where approvals are automatic."""
+        for _ in range(self._runner.limits.max_steps + 1):
+            result = await self._stream(input)
+            if self._tripped is not None:
+                message = f"The input was refused by the guardrail {self._tripped!r}."
+                return RunFailed(TurnError("guardrail_tripped", message), rollback=True)
+            if self._control.cancel_mode == "after_step" and result.final_output is None:
+                return RunStopped()
+            if not result.interruptions:
+                return await self._ended(result)
+            state = result.to_state()
+            waiting = Interruptions(self._scope, state)
+            if not waiting.approve_automatically(self._job.turn.request.approvals):
+                return await self._paused(state, waiting)
+            input = state
+        return RunFailed(TurnError("max_steps_exceeded", "The turn went on approving itself."))
+
+    async def _stream(self, input: Any) -> RunResultStreaming:
+        frame = self._scope.top
+        result = self._result = self._runner.start(self._agent, input, self._job, frame, self._context)
+        self._after_step = False
+        self._control.on_cancel(self._cancelled)
+        try:
+            async with aclosing(result.stream_events()) as events:  # type: ignore[type-var]
+                async for event in events:
+                    self._drained(event)
+        except BaseException:
+            await _unwind(result)
+            raise
+        if result.run_loop_exception is not None and self._tripped is None:
+            raise result.run_loop_exception
+        return result
+
+    def _drained(self, event: StreamEvent) -> None:
+        """The SDK's stream is read for the outputs that no tap sees, and to know that a step is under way."""
+        if self._job.turn.request.stepwise and self._result is not None and not self._after_step:
+            self._after_step = True
+            self._result.cancel("after_turn")
+        if not isinstance(event, RunItemStreamEvent):
+            return
+        if isinstance(event.item, ToolCallOutputItem | HandoffOutputItem):
+            item: Item = dict(event.item.to_input_item())  # type: ignore[arg-type]
+            if item.get("type") in OUTPUT_TYPES:
+                close_unrun(self._scope.top, item)
+                self._scope.record_output(item)
+
+    def _cancelled(self, mode: CancelMode) -> None:
+        """`after_step` lets the step under way end; before the first one there is nothing to wait for."""
+        if mode == "after_step" and self._result is not None:
+            self._result.cancel("after_turn" if self._scope.top.has_begun else "immediate")
+
+    def _trip(self, name: str) -> None:
+        """An input guardrail has refused the input: the model is stopped at once, not at its stream's end."""
+        self._tripped = name
+        if self._result is not None:
+            self._result.cancel("immediate")
+
+    async def _ended(self, result: RunResultStreaming) -> RunOutcome:
+        request = self._job.turn.request
+        if request.stepwise and result.final_output is None:
+            return await self._paused_after_step(result)
+        frame = self._scope.top
+        frame.close_step()
+        output = result.final_output
+        if not isinstance(output, str):
+            return RunCompleted(None, plain_json(output))
+        if output and output != frame.last_text:
+            _say(frame, output)
+        return RunCompleted(output, None)
+
+    async def _paused(self, state: RunState[Any], waiting: "Interruptions") -> RunOutcome:
+        step = self._scope.top.step
+        packed = await self._packed(state)
+        approvals, calls = waiting.pending()
+        spent = step.spent_usage if step is not None else None
+        reason = "approval" if approvals else "tool_output"
+        paused = RunPaused(packed, reason, approvals, calls)  # type: ignore[arg-type]
+        return replace(paused, usage=spent) if spent is not None else paused
+
+    async def _paused_after_step(self, result: RunResultStreaming) -> RunOutcome:
+        self._scope.top.close_step()
+        return RunPaused(await self._packed(result.to_state()), "step")
+
+    async def _packed(self, state: RunState[Any]) -> bytes:
+        context = contexts.saved(self._context)
+        step = self._scope.top.step
+
+        def pack() -> bytes:
+            sdk_state = state.to_json(context_serializer=lambda _: {})
+            return paused_state.packed(sdk_state, self._model_input, context, step)
+
+        return await asyncio.to_thread(pack)
+
+
+async def _unwind(result: RunResultStreaming) -> None:
+    """Stop a run and wait, under a bound, until it has let go: a cancel only asks."""
+    result.cancel("immediate")
+    task = result.run_loop_task
+    if task is not None and not task.done():
+        await asyncio.wait({task}, timeout=UNWIND_S)
+
+
+def _model_input(job: RunJob, limit: int) -> list[Item]:
+    """History and input as the model gets them: valid for a strict provider, the newest `limit` items."""
+    history = newest(repaired(stored.item for stored in job.history), limit)
+    return [*history, *(new.item for new in job.prepared.input_items)]
+
+
+def _ids(job: RunJob) -> set[str]:
+    """Every item id and call id that the conversation already holds."""
+    ids: set[str] = set()
+    for stored in (*job.history, *job.recorded, *job.prepared.input_items):
+        ids.add(stored.id)
+        ids |= {stored.item[key] for key in ("id", "call_id") if isinstance(stored.item.get(key), str)}
+    return ids
+
+
+def _say(frame: RunFrame, text: str) -> None:
+    """Text that came without a message (a tool's output as the final answer) is one message, one delta."""
+    item_id = new_item_id()
+    frame.emit(MessageStarted(item_id, frame.agent))
+    frame.emit(MessageDelta(item_id, text))
+    message: Item = {
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [{"type": "output_text", "text": text, "annotations": []}],
+    }
+    frame.emit(MessageCompleted(item_id, text), [NewItem(item_id, message)])
+
+
+def _tool_error(args: ToolErrorFormatterArgs[Any]) -> str | None:
+    """Tell the model what went wrong, and remember it for the call's event."""
+    frame = current_scope.get()
+    call = frame.call(args.call_id) if isinstance(frame, RunFrame) else None
+    match args.kind:
+        case "tool_exception":
+            text = said(args.error) if args.error else args.default_message
+            if call:
+                call.raised = text
+            return f"An error occurred while running the tool: {text}"
+        case "tool_not_found":
+            if call:
+                call.raised = f"There is no tool {args.tool_name!r}."
+            return None
+        case "approval_rejected":
+            if call:
+                call.blocked = call.blocked or args.default_message
+            return None
+
+
+def _ends_as_rollback(failure: TurnError, error: BaseException) -> bool:
+    by_input = failure.code == "guardrail_tripped" and type(error).__name__ == "InputGuardrailTripwireTriggered"
+    return by_input or failure.code in ROLLBACK_CODES

@@ -1,0 +1,256 @@
+"""The scope of a turn's run: where its events go, which ids are taken, which run a piece of code works for.
+
+A turn has one `TurnScope`. Each run of the SDK's runner inside it, the top agent's or that of an agent that
+runs as a tool, has a `RunFrame`; `current_scope` leads there from any code of the run. A frame counts its
+steps and closes each one after its last tool.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+
+from app.domain.conversation import NewItem
+from app.domain.events import (
+    AgentEnded,
+    AgentHandedOff,
+    AgentStarted,
+    Event,
+    Origin,
+    StepCompleted,
+    StepStarted,
+    ToolCallCompleted,
+    Warned,
+)
+from app.domain.ids import new_call_id, new_item_id
+from app.domain.json_types import Item
+from app.domain.pause import ToolOutput
+from app.domain.ports import EventSink
+from app.domain.usage import TokenCounts, Usage
+from app.runtime.outputs import shown_output
+from app.runtime.step import Step, ToolCall
+from app.runtime.translator import ModelCall
+
+current_call: ContextVar[str | None] = ContextVar("turnwire_current_call", default=None)
+"""The id of the tool call that code runs for; an agent that it runs is nested in that call."""
+
+_USABLE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PLACEHOLDERS = frozenset({"__fake_id__"})
+
+
+class Ids:
+    """Ids that are unique in the conversation, whatever the upstream sends."""
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self._taken = set(taken)
+
+    def claim_item(self, upstream_id: str | None) -> str:
+        return self._claim(upstream_id, new_item_id)
+
+    def claim_call(self, upstream_id: str | None) -> str:
+        return self._claim(upstream_id, new_call_id)
+
+    def _claim(self, wanted: str | None, make: Callable[[], str]) -> str:
+        usable = bool(
+            wanted
+            and wanted not in self._taken
+            and wanted not in _PLACEHOLDERS
+            and _USABLE_ID.fullmatch(wanted)
+        )
+        claimed = wanted if usable and wanted else make()
+        self._taken.add(claimed)
+        return claimed
+
+
+class TurnScope:
+    """What all runs of one turn share."""
+
+    def __init__(
+        self,
+        sink: EventSink,
+        *,
+        taken_ids: Iterable[str],
+        deadline: float,
+        client_tools: frozenset[str],
+        steps_before: int,
+        max_shown_output: int,
+    ) -> None:
+        self.sink = sink
+        self.ids = Ids(taken_ids)
+        self.deadline = deadline
+        self.client_tools = client_tools
+        self.max_shown_output = max_shown_output
+        self.steps_before = steps_before
+        self.top = RunFrame(self, parent_call_id=None)
+        self.supplied: dict[str, ToolOutput] = {}
+        """The caller's outputs of client tools, by call id."""
+        self.edited_arguments: dict[str, str] = {}
+        """Arguments that a person changed when approving, as JSON text, by call id."""
+        self.rejections: dict[str, str] = {}
+        """Reasons of rejected calls, by call id."""
+        self._frames: dict[str, RunFrame] = {}
+        self._answered: set[str] = set()
+        self.on_tripped: Callable[[str], None] = lambda name: None
+        """Called when an input guardrail trips: the run is stopped at once."""
+        self._loop = asyncio.get_running_loop()
+
+    def requested(self, call_id: str, frame: "RunFrame") -> None:
+        self._frames[call_id] = frame
+
+    def frame_of(self, call_id: str) -> "RunFrame":
+        """The run that requested a call; the top agent's if it was another run of the turn."""
+        return self._frames.get(call_id, self.top)
+
+    def record_output(self, item: Item) -> None:
+        """Record the output of a top agent's call, unless its tool has recorded it already."""
+        if item["call_id"] not in self._answered:
+            self._answered.add(item["call_id"])
+            self.sink.record([NewItem(new_item_id(), item)])
+
+    def answered(self, call_id: str) -> None:
+        self._answered.add(call_id)
+
+    def report(self, event: Event, origin: Origin | None) -> None:
+        """Emit from any thread: a sync tool reports progress from its own."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is self._loop:
+            self.sink.emit(event, origin)
+        else:
+            self._loop.call_soon_threadsafe(self.sink.emit, event, origin)
+
+
+class RunFrame:
+    """One run inside a turn. `parent_call_id` is None for the top agent's.
+
+    A silent frame (a guardrail's own agent: nobody called it as a tool) shows no events; what it cost is
+    counted with the step under way.
+    """
+
+    def __init__(self, turn: TurnScope, *, parent_call_id: str | None, silent: bool = False) -> None:
+        self.turn = turn
+        self.parent_call_id = parent_call_id
+        self.silent = silent
+        self.agent = ""
+        self.step: Step | None = None
+        self.last_text: str | None = None
+        """The text of the newest whole message."""
+        self.has_begun = False
+        """True once a model call has begun: from then on the SDK can stop after a step."""
+        self._steps = 0 if parent_call_id or silent else turn.steps_before
+
+    # what models and tools ask (`RunScope`)
+
+    @property
+    def deadline(self) -> float:
+        return self.turn.deadline
+
+    def model_call(self, model: str, upstream: str, handoffs: frozenset[str] = frozenset()) -> ModelCall:
+        step = self._begin_step()
+        return ModelCall(self, step, model=model, upstream=upstream, handoffs=handoffs)
+
+    # events
+
+    @property
+    def is_top(self) -> bool:
+        return self.parent_call_id is None and not self.silent
+
+    @property
+    def origin(self) -> Origin | None:
+        return Origin(self.agent, self.parent_call_id) if self.parent_call_id else None
+
+    def emit(self, event: Event, items: Sequence[NewItem] = ()) -> None:
+        """Report an event of this run; only the top agent's items are history."""
+        if not self.silent:
+            self.turn.sink.emit(event, self.origin, items if self.is_top else ())
+
+    def warn(self, code: str, message: str) -> None:
+        if not self.silent:
+            self.turn.sink.emit(Warned(code, message), self.origin)
+
+    # agents
+
+    def agent_started(self, name: str) -> None:
+        self.agent = name
+        self.emit(AgentStarted(name))
+
+    def agent_ended(self, name: str, output: object) -> None:
+        self.close_step()
+        self.emit(AgentEnded(name, output))
+
+    def handed_off(self, source: str, target: str) -> None:
+        self.close_step()
+        self.emit(AgentHandedOff(source, target))
+        self.agent = target
+
+    # steps
+
+    def _begin_step(self) -> Step:
+        self.close_step()
+        self._steps += 1
+        self.has_begun = True
+        self.step = Step(self._steps, self.agent)
+        self.emit(StepStarted(self.step.number, self.agent))
+        return self.step
+
+    def responded(self, step: Step, calls: Iterable[ToolCall]) -> None:
+        """The step's response is whole; it ends with the last of its calls, at once if there are none."""
+        step.responded = True
+        step.calls = {call.call_id: call for call in calls}
+        for call_id in step.calls:
+            self.turn.requested(call_id, self)
+        if step.done:
+            self.close_step()
+
+    def resume_step(self, step: Step) -> None:
+        """Go on with the step in which the turn was paused."""
+        self.step = step
+        self._steps = step.number
+
+    def close_step(self) -> None:
+        """End the step under way, if any."""
+        step, self.step = self.step, None
+        if step is not None:
+            self.emit(StepCompleted(step.number, step.agent, step.usage_json()))
+
+    def spend(self, step: Step, model: str, counts: TokenCounts) -> None:
+        """Count a model call; a silent frame's goes to the step of the top agent."""
+        usage = Usage.of_call(model, counts)
+        if self.silent and self.turn.top.step is not None:
+            self.turn.top.step.add_usage(Usage(usage.total, 0, usage.by_model))
+        else:
+            step.add_usage(usage)
+
+    # tools
+
+    def call(self, call_id: str) -> ToolCall | None:
+        """The open call of the step under way by that id."""
+        call = self.step.calls.get(call_id) if self.step else None
+        return call if call and not call.ended else None
+
+    def tool_ended(self, call_id: str, output: object, output_item: Item, duration_ms: int | None) -> None:
+        """A tool has ended: its event, its output in history, and the end of the step with the last one."""
+        call = self.call(call_id)
+        if call is None:
+            return
+        call.ended = True
+        if call.blocked is None:
+            call.blocked = self.turn.rejections.get(call_id)
+        if self.is_top:
+            self.turn.answered(call_id)
+        shown, truncated = shown_output(output, self.turn.max_shown_output)
+        status, error = call.verdict(output)
+        event = ToolCallCompleted(
+            call_id,
+            call.tool,
+            status,
+            output=shown,
+            output_truncated=truncated,
+            error=error,
+            duration_ms=duration_ms,
+        )
+        self.emit(event, [NewItem(new_item_id(), output_item)])
+        if self.step is not None and self.step.done:
+            self.close_step()

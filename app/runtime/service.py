@@ -1,0 +1,37 @@
+"""The runtime as `turns` sees it: the `Runtime` port over preparation and runner."""
+
+from collections.abc import Sequence
+
+from app.domain.conversation import NewItem
+from app.domain.json_types import JsonObject
+from app.domain.ports import EventSink, Prepared, RunControl, RunJob, RunOutcome
+from app.domain.turn import TurnRequest
+from app.runtime.preparation import Preparation
+from app.runtime.registry import Registry
+from app.runtime.runner import Runner
+
+
+class AgentRuntime:
+    """Runs agents. Nothing in it knows HTTP, the store, or other turns."""
+
+    def __init__(self, registry: Registry, preparation: Preparation, runner: Runner) -> None:
+        self._registry = registry
+        self._preparation = preparation
+        self._runner = runner
+
+    def prepare(
+        self, request: TurnRequest, *, agent: str | None = None, last_agent: str | None = None
+    ) -> Prepared:
+        return self._preparation.prepare(request, agent=agent, last_agent=last_agent)
+
+    def seed_items(self, items: Sequence[JsonObject]) -> tuple[NewItem, ...]:
+        return self._preparation.seed_items(items)
+
+    def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
+        self._preparation.check_arguments(agent, tool, arguments, loc)
+
+    def agents(self) -> list[JsonObject]:
+        return self._registry.descriptions()
+
+    async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
+        return await self._runner.run(job, sink, control, deadline)

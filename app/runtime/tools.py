@@ -1,0 +1,101 @@
+"""Tools as the service runs them: watched, bounded in time, and answering in JSON.
+
+`observed` makes a copy of an SDK function tool whose invocation sets the call that code runs for, ends after
+the time limit, and gives the model what a tool returned as JSON text, never as a Python repr.
+"""
+
+import asyncio
+import copy
+import json
+import logging
+from typing import Any
+
+from agents import FunctionTool
+from agents.tool_context import ToolContext
+
+from app.domain.history import call_output
+from app.runtime.failures import redacted
+from app.runtime.hooks import elapsed_ms
+from app.runtime.observer import current_scope
+from app.runtime.outputs import model_output
+from app.runtime.scope import RunFrame, current_call
+
+logger = logging.getLogger(__name__)
+
+NOT_AN_OBJECT = "The arguments are not a JSON object: call the tool again with one."
+MAX_ERROR_CHARS = 500
+
+
+class ObservedInvoker:
+    """Stands where a tool's `on_invoke_tool` stood; without a turn it only passes on."""
+
+    def __init__(self, tool: FunctionTool, timeout_s: float) -> None:
+        self.original = tool.on_invoke_tool
+        self._name = tool.name
+        # An agent as a tool is bounded by its turn; a tool with its own limit by that (the SDK's doing).
+        unbounded = tool._is_agent_tool or tool.timeout_seconds is not None
+        self._timeout_s = None if unbounded else timeout_s
+
+    async def __call__(self, context: ToolContext[Any], arguments: str) -> Any:
+        frame = current_scope.get()
+        if not isinstance(frame, RunFrame):
+            return await self.original(context, arguments)
+        token = current_call.set(context.tool_call_id)
+        try:
+            return await self._invoke(frame, context, arguments)
+        finally:
+            current_call.reset(token)
+
+    async def _invoke(self, frame: RunFrame, context: ToolContext[Any], arguments: str) -> Any:
+        call = frame.call(context.tool_call_id)
+        arguments = frame.turn.edited_arguments.get(context.tool_call_id, arguments)
+        if not _is_object(arguments):
+            if call:
+                call.raised = NOT_AN_OBJECT
+            return NOT_AN_OBJECT
+        try:
+            async with asyncio.timeout(self._timeout_s) as limit:
+                return model_output(await self.original(context, arguments))
+        except TimeoutError as error:
+            if not limit.expired():
+                raise self._failed(frame, context, error) from error
+            said = f"Tool {self._name!r} did not return within {self._timeout_s:g} seconds."
+            if call:
+                call.raised = said
+            return said
+        except Exception as error:
+            raise self._failed(frame, context, error) from error.__cause__
+
+    def _failed(self, frame: RunFrame, context: ToolContext[Any], error: Exception) -> Exception:
+        """A tool without a failure handler raised: its call ends here, and the run with it."""
+        call = frame.call(context.tool_call_id)
+        if call:
+            call.raised = said(error)
+            frame.tool_ended(
+                call.call_id, None, call_output(call.item, f"error: {call.raised}"), elapsed_ms(call)
+            )
+        return error
+
+
+def observed(tool: FunctionTool, *, timeout_s: float) -> FunctionTool:
+    """A copy of `tool` as the service runs it; a copy of ours comes back as it is."""
+    if isinstance(tool.on_invoke_tool, ObservedInvoker):
+        return tool
+    watched = copy.copy(tool)
+    watched.on_invoke_tool = ObservedInvoker(watched, timeout_s)
+    return watched
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, for the caller and the model: bounded, without keys and paths."""
+    text = redacted(str(error)).strip()[:MAX_ERROR_CHARS]
+    return text or type(error).__name__
+
+
+def _is_object(arguments: str) -> bool:
+    if not arguments.strip():
+        return True
+    try:
+        return isinstance(json.loads(arguments), dict)
+    except ValueError:
+        return False

@@ -1,0 +1,142 @@
+"""Admission: from a request to a turn that runs or waits, in one transaction, or to a refusal that stores nothing."""
+
+import logging
+from collections.abc import Callable
+
+from app.domain.caller import Caller
+from app.domain.conversation import Conversation
+from app.domain.events import TurnQueued
+from app.domain.ids import ConversationId, new_conversation_id, new_turn_id
+from app.domain.ports import (
+    Admission,
+    Admitted,
+    EventBatch,
+    EventLog,
+    IdempotencyKey,
+    Prepared,
+    Runtime,
+    Store,
+    TurnLog,
+)
+from app.domain.turn import Turn, TurnRequest
+from app.errors import ShuttingDown, TooManyTurns
+from app.event_log import encoded
+from app.turns.execution import Execution, TurnLimits, started_event
+from app.turns.live import LiveTurn
+
+logger = logging.getLogger(__name__)
+
+
+class Admissions:
+    """Lets turns in."""
+
+    def __init__(
+        self,
+        store: Store,
+        logs: EventLog,
+        runtime: Runtime,
+        execution: Execution,
+        limits: TurnLimits,
+        *,
+        on_admitted: Callable[[LiveTurn], None],
+    ) -> None:
+        self._store = store
+        self._logs = logs
+        self._runtime = runtime
+        self._execution = execution
+        self._limits = limits
+        self._on_admitted = on_admitted
+        self._reserved: dict[str, int] = {}
+
+    async def admit(
+        self,
+        caller: Caller,
+        conversation_id: ConversationId | None,
+        request: TurnRequest,
+        idempotency: IdempotencyKey | None,
+    ) -> Admitted:
+        """Admit a turn and begin it if nothing is before it. Raises what a refused request gets."""
+        if self._execution.draining:
+            raise ShuttingDown("The service is stopping. Send the request again in a moment.", retry_after_s=5)
+        self._reserve(caller)
+        try:
+            conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
+            prepared = self._prepared(request, conversation or None)
+            return await self._stored(caller, conversation_id, request, idempotency, prepared)
+        finally:
+            self._release(caller)
+
+    def _prepared(self, request: TurnRequest, conversation: Conversation | None) -> Prepared:
+        return self._runtime.prepare(
+            request,
+            agent=conversation.agent if conversation else None,
+            last_agent=conversation.last_agent if conversation else None,
+        )
+
+    async def _stored(
+        self,
+        caller: Caller,
+        conversation_id: ConversationId | None,
+        request: TurnRequest,
+        idempotency: IdempotencyKey | None,
+        prepared: Prepared,
+    ) -> Admitted:
+        turn_id = new_turn_id()
+        log = self._logs.open(turn_id, next_seq=2)
+        admission = Admission(
+            turn_id=turn_id,
+            caller=caller,
+            conversation_id=conversation_id or new_conversation_id(),
+            must_exist=False,
+            request=request,
+            agent=prepared.agent,
+            model=prepared.model,
+            first_batch=lambda turn, position: _first_batch(turn, position, prepared),
+            queue_limit=self._limits.queue_limit,
+            idempotency=idempotency,
+        )
+        try:
+            admitted = await self._store.admit(admission)
+        except BaseException:
+            self._logs.close(turn_id)
+            raise
+        if admitted.replayed or admitted.batch is None:
+            self._logs.close(turn_id)
+            return admitted
+        self._begin(admitted, admitted.batch, log, prepared)
+        return admitted
+
+    def _begin(self, admitted: Admitted, batch: EventBatch, log: TurnLog, prepared: Prepared) -> None:
+        self._logs.bind(log, admitted.turn.key, admitted.turn.conversation_key)
+        live = LiveTurn(admitted.turn, prepared, log)
+        live.recorded = list(batch.items)
+        log.publish(batch)
+        self._execution.add(live)
+        self._on_admitted(live)
+        if admitted.turn.status == "running":
+            self._execution.begin(live)
+
+    def _reserve(self, caller: Caller) -> None:
+        """Turns in flight are bounded, in all and for each caller; what is being admitted counts."""
+        reserved = sum(self._reserved.values())
+        if self._execution.count() + reserved >= self._limits.max_turns:
+            raise TooManyTurns(
+                "The service runs as many turns as it may. Try again in a moment.", retry_after_s=1
+            )
+        own = self._execution.count(caller.name) + self._reserved.get(caller.name, 0)
+        if self._limits.max_turns_per_caller and own >= self._limits.max_turns_per_caller:
+            raise TooManyTurns("You run as many turns as you may. Wait until one has ended.", retry_after_s=1)
+        self._reserved[caller.name] = self._reserved.get(caller.name, 0) + 1
+
+    def _release(self, caller: Caller) -> None:
+        self._reserved[caller.name] -= 1
+        if not self._reserved[caller.name]:
+            del self._reserved[caller.name]
+
+
+def _first_batch(turn: Turn, position: int, prepared: Prepared) -> EventBatch:
+    """Called inside the admitting transaction, on the store's thread."""
+    if turn.status == "running":
+        return EventBatch((encoded(started_event(turn), turn_id=turn.id, seq=1),), prepared.stored_items)
+    queued = TurnQueued(turn.conversation_id, position)
+    return EventBatch((encoded(queued, turn_id=turn.id, seq=1),))

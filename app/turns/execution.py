@@ -1,0 +1,320 @@
+"""Runs turns: each in one task of one group, from its start to its settlement, and then the next in its queue.
+
+Whatever happens in a run, its turn ends by one `settle`, under a shield and a bound: no log stays without an
+end. What the store refuses for long is cut off from its listeners and ended later, from its log.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from weakref import WeakValueDictionary
+
+import anyio
+from anyio.abc import TaskGroup
+
+from app.domain.events import TurnPaused, TurnQueued, TurnStarted
+from app.domain.ids import TurnId, new_pause_id
+from app.domain.pause import Answers, Pause
+from app.domain.ports import (
+    EventLog,
+    RunFailed,
+    RunJob,
+    RunOutcome,
+    RunPaused,
+    RunStopped,
+    Runtime,
+    Settlement,
+    Store,
+)
+from app.domain.turn import Turn, TurnError, advance, now, timestamp
+from app.errors import StoreUnavailable
+from app.turns.endings import Ending, ended, ending_of, remaining_items, terminal_event
+from app.turns.live import LiveTurn
+
+logger = logging.getLogger(__name__)
+
+UNWIND_S = 5.0
+"""How long a cancelled run may take to clean up; what takes longer goes on alone and is not heard."""
+SETTLE_S = 30.0
+SETTLE_RETRIES_S = (0.1, 0.5, 2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLimits:
+    """The settings that bound turns, in seconds and counts."""
+
+    max_turns: int
+    max_turns_per_caller: int
+    queue_limit: int
+    turn_timeout_s: float
+    cancel_wait_s: float
+    disconnect_grace_s: float
+    pause_expiry_s: float
+    max_listeners: int
+
+    def turn_timeout(self, turn: Turn) -> float:
+        """A request can only lower the setting."""
+        return min(turn.request.timeout_s or self.turn_timeout_s, self.turn_timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A paused turn that goes on: the state it was paused with and all answers to that pause."""
+
+    state: bytes
+    answers: Answers
+
+
+class Execution:
+    """The live turns of this process."""
+
+    def __init__(
+        self,
+        store: Store,
+        logs: EventLog,
+        runtime: Runtime,
+        limits: TurnLimits,
+        *,
+        on_ended: Callable[[LiveTurn, Turn], None],
+        on_lost: Callable[[Turn], None],
+    ) -> None:
+        self._store = store
+        self._logs = logs
+        self._runtime = runtime
+        self._limits = limits
+        self._on_ended = on_ended
+        self._on_lost = on_lost
+        self._live: dict[TurnId, LiveTurn] = {}
+        self._tasks: TaskGroup | None = None
+        self._queue_locks: WeakValueDictionary[int, anyio.Lock] = WeakValueDictionary()
+        self.draining = False
+
+    def attach(self, tasks: TaskGroup) -> None:
+        """Turns run in this group from now on."""
+        self._tasks = tasks
+
+    @property
+    def tasks(self) -> TaskGroup:
+        if self._tasks is None:
+            raise RuntimeError("the manager has not been entered")
+        return self._tasks
+
+    # what is live
+
+    def find(self, turn_id: str) -> LiveTurn | None:
+        return self._live.get(TurnId(turn_id))
+
+    def add(self, live: LiveTurn) -> None:
+        self._live[live.turn.id] = live
+
+    def drop(self, turn_id: TurnId) -> None:
+        self._live.pop(turn_id, None)
+
+    def running(self) -> list[LiveTurn]:
+        return [live for live in self._live.values() if live.turn.status == "running"]
+
+    def count(self, caller_name: str | None = None) -> int:
+        if caller_name is None:
+            return len(self._live)
+        return sum(live.turn.caller.name == caller_name for live in self._live.values())
+
+    def queue_lock(self, conversation_key: int) -> anyio.Lock:
+        """Whoever starts or ends queued turns of a conversation holds it."""
+        lock = self._queue_locks.get(conversation_key)
+        if lock is None:
+            lock = self._queue_locks[conversation_key] = anyio.Lock()
+        return lock
+
+    # running
+
+    def begin(self, live: LiveTurn, resumption: Resumption | None = None) -> None:
+        """Run a turn that is `running` in the store, in a task of its own."""
+        self.tasks.start_soon(self._run_to_end, live, resumption)
+
+    async def _run_to_end(self, live: LiveTurn, resumption: Resumption | None) -> None:
+        outcome: RunOutcome = RunStopped()
+        try:
+            outcome = await self._outcome(live, resumption)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._conclude(live, outcome)
+
+    async def _outcome(self, live: LiveTurn, resumption: Resumption | None) -> RunOutcome:
+        """How the run ended. It has a task of its own, so that agents see one plain cancellation, as everywhere
+        in asyncio, and can clean up after it."""
+        timeout_s = self._limits.turn_timeout(live.turn)
+        deadline = anyio.current_time() + timeout_s
+        task = asyncio.create_task(self._attempt(live, resumption, deadline))
+        try:
+            with live.scope, anyio.move_on_after(timeout_s) as limit:
+                await asyncio.wait({task})
+        finally:
+            await self._unwind(task, live)
+        if limit.cancelled_caught and not live.stopped:
+            message = f"The turn did not end within {timeout_s:g} seconds."
+            return RunFailed(TurnError("timeout", message, retryable=True))
+        return task.result() if task.done() and not task.cancelled() else RunStopped()
+
+    async def _unwind(self, task: "asyncio.Task[RunOutcome]", live: LiveTurn) -> None:
+        if task.done():
+            return
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task}, timeout=UNWIND_S)
+        if not task.done():
+            logger.warning("a run did not let go of its tools", extra={"turn_id": live.turn.id})
+
+    async def _attempt(self, live: LiveTurn, resumption: Resumption | None, deadline: float) -> RunOutcome:
+        try:
+            job = await self._job(live, resumption)
+            return await self._runtime.run(job, live, live, deadline)
+        except StoreUnavailable as error:
+            return RunFailed(TurnError("store_unavailable", error.detail, retryable=True))
+        except Exception:
+            # The one boundary around a turn: a defect ends this turn and no other.
+            logger.exception("turn broke")
+            return RunFailed(TurnError("internal", "The service made a mistake. It is in its log."))
+
+    async def _job(self, live: LiveTurn, resumption: Resumption | None) -> RunJob:
+        turn = live.turn
+        history = await self._store.history(turn.conversation_key)
+        before = tuple(item for item in history if item.turn_id != turn.id)
+        return RunJob(
+            turn=turn,
+            prepared=live.prepared,
+            history=before,
+            recorded=tuple(live.recorded),
+            run=turn.runs,
+            steps_before=live.ledger.steps,
+            state=resumption and resumption.state,
+            answers=resumption.answers if resumption else Answers(),
+        )
+
+    # ending
+
+    async def _conclude(self, live: LiveTurn, outcome: RunOutcome) -> None:
+        if isinstance(outcome, RunPaused) and not (live.cancel or live.shutting_down):
+            if await self._pause(live, outcome):
+                return
+            outcome = RunStopped()
+        ending = ending_of(outcome, live.cancel, shutting_down=live.shutting_down)
+        await self.settle(live, ending)
+
+    async def settle(self, live: LiveTurn, ending: Ending, *, then_next: bool = True) -> None:
+        """End a turn: history, status and terminal event in one transaction, shown only after it.
+
+        `then_next` starts the conversation's next queued turn; whoever holds the queue's lock does without.
+        """
+        for event, origin in live.ledger.closing(reason=ending.reason):
+            live.emit(event, origin)
+        items, rolled_back = remaining_items(live.turn, ending, live.recorded, live.ledger)
+        turn = ended(live.turn, ending, live.ledger, live.log.next_seq)
+        live.emit(terminal_event(turn))
+        batch = live.log.take()
+        stored = await self._stored(live, Settlement(turn, items, batch, rolled_back))
+        live.turn = turn
+        if stored:
+            live.log.publish(batch)
+            self._logs.close(turn.id)
+        else:
+            self._logs.cut(turn.id)
+        self.drop(turn.id)
+        live.settled.set()
+        self._on_ended(live, turn)
+        if not stored:
+            self._on_lost(turn)
+        elif then_next:
+            await self.start_next(turn.conversation_key)
+
+    async def _stored(self, live: LiveTurn, settlement: Settlement) -> bool:
+        """Try under a bound; False if the store refuses, or if earlier events were refused."""
+        with anyio.move_on_after(SETTLE_S):
+            for wait_s in (*SETTLE_RETRIES_S, None):
+                if live.log.failure is not None:
+                    return False
+                try:
+                    await self._store.settle(settlement)
+                except StoreUnavailable:
+                    logger.warning("the end of a turn could not be stored", extra={"turn_id": live.turn.id})
+                else:
+                    return True
+                if wait_s is not None:
+                    await anyio.sleep(wait_s)
+        return False
+
+    async def _pause(self, live: LiveTurn, outcome: RunPaused) -> bool:
+        """Store the pause and let go of everything. False if the store refuses."""
+        expires_at = now() + timedelta(seconds=self._limits.pause_expiry_s)
+        pause = Pause(new_pause_id(), outcome.reason, expires_at, outcome.approvals, outcome.tool_calls)
+        turn = replace(
+            live.turn,
+            status=advance(live.turn.status, "paused"),
+            pause=pause,
+            output_text=live.ledger.output_text,
+            usage=live.ledger.usage.plus(outcome.usage, top_level=True),
+            last_agent=live.ledger.last_agent or live.turn.last_agent,
+            last_event_id=live.log.next_seq,
+        )
+        live.emit(TurnPaused(turn.as_json(with_input=False)))
+        batch = live.log.take()
+        try:
+            await self._store.pause(turn, outcome.state, batch)
+        except StoreUnavailable:
+            self._logs.cut(turn.id)
+            self.drop(turn.id)
+            live.settled.set()
+            self._on_lost(live.turn)
+            return True
+        live.turn = turn
+        live.log.publish(batch)
+        self._logs.close(turn.id)
+        self.drop(turn.id)
+        live.settled.set()
+        self._on_ended(live, turn)
+        return True
+
+    # queue
+
+    async def start_next(self, conversation_key: int) -> None:
+        """Start the conversation's oldest queued turn if nothing is active, and tell the others their place."""
+        if self.draining:
+            return
+        async with self.queue_lock(conversation_key):
+            if await self._store.active_turn(conversation_key) is not None:
+                return
+            waiting = await self._store.queued_turns(conversation_key)
+            if not waiting:
+                return
+            live = self.find(waiting[0].id)
+            if live is not None and await self._start_queued(live):
+                await self._tell_positions(waiting[1:])
+
+    async def _start_queued(self, live: LiveTurn) -> bool:
+        turn = replace(
+            live.turn,
+            status=advance(live.turn.status, "running"),
+            runs=1,
+            started_at=now(),
+            last_event_id=live.log.next_seq,
+        )
+        live.emit(started_event(turn), items=live.prepared.stored_items)
+        batch = live.log.take()
+        live.turn = turn
+        if not await self._store.start(turn, batch):
+            raise RuntimeError(f"{turn.id} was to start while another turn is active")
+        live.log.publish(batch)
+        self.begin(live)
+        return True
+
+    async def _tell_positions(self, waiting: list[Turn]) -> None:
+        for position, turn in enumerate(waiting, start=1):
+            live = self.find(turn.id)
+            if live is not None:
+                live.emit(TurnQueued(turn.conversation_id, position))
+
+
+def started_event(turn: Turn) -> TurnStarted:
+    at = timestamp(turn.started_at or turn.created_at)
+    return TurnStarted(turn.conversation_id, turn.agent, turn.runs, at)
