@@ -59,7 +59,7 @@ def partial_message(message: ShownMessage) -> Item:
         content.append({"type": "output_text", "text": message.text, "annotations": []})
     if message.refusal:
         content.append({"type": "refusal", "refusal": message.refusal})
-    return {"type": "message", "role": "assistant", "status": "incomplete", "content": content}
+    return {"type": "message", "role": "assistant", "content": content}
 
 
 def call_output(call: Item, output: str) -> Item:

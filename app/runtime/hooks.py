@@ -65,7 +65,7 @@ class RunWatcher(RunHooks[Any]):
         self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
     ) -> None:
         if isinstance(context, ToolContext) and (call := self._call(context)) is not None:
-            if call.item["type"] == "function_call":
+            if context.tool_call is not None and call.item["type"] == "function_call":
                 item: Any = ItemHelpers.tool_call_output_item(context.tool_call, result)
             else:
                 item = {"type": "custom_tool_call_output", "call_id": call.call_id, "output": str(result)}

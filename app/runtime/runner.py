@@ -291,10 +291,12 @@ def _model_input(job: RunJob, limit: int) -> list[Item]:
 
 def _ids(job: RunJob) -> set[str]:
     """Every item id and call id that the conversation already holds."""
+    stored = [(s.id, s.item) for s in job.history]
+    new = [(n.id, n.item) for n in (*job.recorded, *job.prepared.input_items)]
     ids: set[str] = set()
-    for stored in (*job.history, *job.recorded, *job.prepared.input_items):
-        ids.add(stored.id)
-        ids |= {stored.item[key] for key in ("id", "call_id") if isinstance(stored.item.get(key), str)}
+    for item_id, item in (*stored, *new):
+        ids.add(item_id)
+        ids |= {item[key] for key in ("id", "call_id") if isinstance(item.get(key), str)}
     return ids
 
 

@@ -1,4 +1,4 @@
-"""Admission: from a request to a turn that runs or waits, in one transaction, or to a refusal that stores nothing."""
+"""Admission: from a request to a turn that runs or waits, in one transaction, or to a refusal that stores none."""
 
 import logging
 from collections.abc import Callable

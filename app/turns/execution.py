@@ -188,7 +188,7 @@ class Execution:
             recorded=tuple(live.recorded),
             run=turn.runs,
             steps_before=live.ledger.steps,
-            state=resumption and resumption.state,
+            state=resumption.state if resumption else None,
             answers=resumption.answers if resumption else Answers(),
         )
 
