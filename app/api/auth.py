@@ -1,0 +1,92 @@
+"""Who asks (contract, section 11): API keys, and the users of a caller.
+
+A key is turned into its SHA-256 as soon as it is read and never kept: what is compared, in constant time and
+over all keys, are digests.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.domain.caller import ANONYMOUS, Caller
+from app.errors import BadRequest, Unauthenticated
+
+CALLER = "turnwire.caller"
+OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
+_NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
+_USER = re.compile(r"[\x20-\x7e]{1,128}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    name: str
+    digest: bytes
+
+
+class ApiKeys:
+    """The keys that are known, by the name that stands before each."""
+
+    def __init__(self, keys: Iterable[_Key]) -> None:
+        self._keys = tuple(keys)
+
+    @classmethod
+    def parse(cls, text: str) -> "ApiKeys":
+        """Read `name:key` pairs, separated by commas or lines; a name may have several keys.
+
+        Raises ValueError that names the pair by its number: the text itself is secret.
+        """
+        pairs = [pair.strip() for pair in re.split(r"[,\n]", text) if pair.strip()]
+        if not pairs:
+            raise ValueError("there is no key")
+        return cls(_key(number, pair) for number, pair in enumerate(pairs, start=1))
+
+    def name_of(self, key: str) -> str | None:
+        """Whose key this is. Takes the same time whichever it is."""
+        digest = sha256(key.encode("utf-8", "surrogateescape")).digest()
+        found = None
+        for known in self._keys:
+            if compare_digest(known.digest, digest):
+                found = known.name
+        return found
+
+    def __repr__(self) -> str:
+        return f"ApiKeys({', '.join(sorted({key.name for key in self._keys}))})"
+
+
+def _key(number: int, pair: str) -> _Key:
+    name, colon, key = (part.strip() for part in pair.partition(":"))
+    if not colon or not key or not _NAME.fullmatch(name):
+        raise ValueError(f"pair {number} is not name:key, with a name of 1 to 64 of A-Z a-z 0-9 _ . @ -")
+    return _Key(name, sha256(key.encode()).digest())
+
+
+class Authentication:
+    """Puts the caller into the scope. Without keys everybody is `anonymous`."""
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys | None) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in OPEN_PATHS:
+            scope[CALLER] = self._caller(Headers(scope=scope))
+        await self._app(scope, receive, send)
+
+    def _caller(self, headers: Headers) -> Caller:
+        name = ANONYMOUS.name if self._keys is None else self._authenticated(headers, self._keys)
+        user = headers.get("turnwire-user")
+        if user is not None and not _USER.fullmatch(user):
+            raise BadRequest("Turnwire-User must be 1 to 128 printable ASCII characters.")
+        return Caller(name, user)
+
+    def _authenticated(self, headers: Headers, keys: ApiKeys) -> str:
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        name = keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
+        if name is None:
+            raise Unauthenticated("Send a known API key: `Authorization: Bearer KEY`.")
+        return name

@@ -1,0 +1,201 @@
+"""An answer that is sent while it comes into being: to whoever listens, for as long as it listens.
+
+What the contract asks of every stream is done here, for SSE, waiting JSON and text alike:
+
+- it opens at once, unless an error comes first: that is a problem answer then;
+- silence is broken by a filler, where the form has one;
+- a listener that takes nothing is cut, one that leaves is let go, and neither leaves anything behind;
+- what waits for it is bounded: the server's write buffer and one piece;
+- a clean end is the last chunk; whatever else happens ends without it, by cutting the connection.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+from anyio import CancelScope
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from app.api.heads import HEAD_ONLY
+from app.domain.ports import LogCut
+from app.errors import StoreUnavailable, TurnwireError
+from app.observability.metrics import Metrics
+
+logger = logging.getLogger("turnwire.api")
+
+CONNECTION = "turnwire.connection"
+"""The ASGI extension by which our server lets a connection be aborted: `{"abort": callable}`."""
+PIECE = 64 * 1024
+OPEN_WITHIN_S = 0.05
+"""How long the head of an answer waits for the first event, or for the error that comes instead."""
+GONE_WITHIN_S = 1
+
+Frames = AsyncGenerator[bytes, None]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Seconds: of silence before it is broken, and of a socket that takes nothing before it is cut."""
+
+    heartbeat_s: float
+    stall_s: float
+
+
+class Listener:
+    """One response under way. `run` returns when it is over, and raises only if nothing was sent yet."""
+
+    def __init__(
+        self, receive: Receive, send: Send, head: Message, filler: bytes | None, limits: StreamLimits
+    ) -> None:
+        self._receive = receive
+        self._send = send
+        self._head = head
+        self._filler = filler
+        self._limits = limits
+        self._now = asyncio.get_running_loop().time
+        self._last_sent = self._now()
+        self._sending_since: float | None = None
+        self.opened = False
+        self.stalled = False
+
+    async def run(self, frames: Frames) -> Literal["whole", "left", "stalled"]:
+        """Send all frames. Raises what they raised."""
+        whole = False
+        failure: Exception | None = None
+        async with aclosing(frames), anyio.create_task_group() as group:
+            group.start_soon(self._watch_for_disconnect, group.cancel_scope)
+            group.start_soon(self._keep_alive, group.cancel_scope)
+            try:
+                await self._forward(frames)
+                whole = True
+            except Exception as error:  # noqa: BLE001 - carried out of the group, which would wrap it
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        return "whole" if whole else "stalled" if self.stalled else "left"
+
+    async def _forward(self, frames: Frames) -> None:
+        async for data in frames:
+            await self._open()
+            for start in range(0, len(data), PIECE):
+                await self._put(data[start : start + PIECE], more=True)
+        await self._open()
+        await self._put(b"", more=False)
+
+    async def _open(self) -> None:
+        if not self.opened:
+            self.opened = True
+            await self._send(self._head)
+
+    async def _put(self, body: bytes, *, more: bool) -> None:
+        self._sending_since = self._now()
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        self._sending_since = None
+        self._last_sent = self._now()
+
+    async def _watch_for_disconnect(self, scope: CancelScope) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async def _keep_alive(self, scope: CancelScope) -> None:
+        """Open the answer if nothing else has, break silence, and notice a socket that takes nothing."""
+        await anyio.sleep(OPEN_WITHIN_S)
+        await self._open()
+        while not self.stalled:
+            await anyio.sleep(self._until_due())
+            now = self._now()
+            if self._sending_since is not None:
+                self.stalled = now - self._sending_since >= self._limits.stall_s
+            elif self._filler and now - self._last_sent >= self._limits.heartbeat_s:
+                await self._break_silence(self._filler)
+        scope.cancel()
+
+    def _until_due(self) -> float:
+        if self._sending_since is not None:
+            return max(0.0, self._sending_since + self._limits.stall_s - self._now())
+        return max(0.0, self._last_sent + self._limits.heartbeat_s - self._now()) if self._filler else 1.0
+
+    async def _break_silence(self, filler: bytes) -> None:
+        """Between frames only: whoever sends a frame has set `_sending_since`."""
+        with anyio.move_on_after(self._limits.stall_s) as limit:
+            await self._send({"type": "http.response.body", "body": filler, "more_body": True})
+        self.stalled = limit.cancelled_caught
+        self._last_sent = self._now()
+
+
+async def stream(
+    scope: Scope, receive: Receive, send: Send, answer: "Streamed", head: Message, filler: bytes | None
+) -> None:
+    """Serve one listener to its end, clean or cut. Raises TurnwireError if nothing was sent yet."""
+    listener = Listener(receive, send, head, filler, answer.limits)
+    try:
+        outcome = await listener.run(answer.frames)
+    except Exception as error:  # an answer that has begun ends here, whatever went wrong
+        if not listener.opened:
+            raise _as_problem(error) from error
+        defect = not isinstance(error, LogCut | TurnwireError)
+        logger.warning("stream.cut", exc_info=defect, extra={"reason": type(error).__name__})
+        await _cut(scope, receive)
+        return
+    if outcome == "stalled":
+        answer.metrics.listener_stalled()
+        logger.warning("stream.cut", extra={"reason": "stalled"})
+        await _cut(scope, receive)
+
+
+def _as_problem(error: Exception) -> Exception:
+    if isinstance(error, LogCut):
+        return StoreUnavailable("The turn's events cannot be read just now: try again.")
+    return error
+
+
+async def _cut(scope: Scope, receive: Receive) -> None:
+    """Break the connection off, without the chunk that would make it look whole.
+
+    Under another server than ours the app returns without having finished, which uvicorn takes as a defect of
+    the app's: it logs a line and closes, once what it has buffered is sent.
+    """
+    connection: Mapping[str, Any] | None = (scope.get("extensions") or {}).get(CONNECTION)
+    if connection is None:
+        return
+    connection["abort"]()
+    with anyio.move_on_after(GONE_WITHIN_S):
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+
+@dataclass(slots=True)
+class Streamed:
+    """What is streamed, and how: `frames` is closed when the answer is over."""
+
+    frames: Frames
+    limits: StreamLimits
+    metrics: Metrics
+
+
+class StreamedAnswer(Response):
+    """Text, or JSON that is waited for: `filler` is sent into silence."""
+
+    def __init__(
+        self, streamed: Streamed, media_type: str, headers: Mapping[str, str], filler: bytes | None
+    ) -> None:
+        unbuffered = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no", **headers}
+        super().__init__(None, 200, unbuffered, media_type)
+        del self.headers["content-length"]
+        self._streamed = streamed
+        self._filler = filler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+        await stream(scope, receive, send, self._streamed, head, self._filler)
+
+
+def is_head(scope: Scope) -> bool:
+    return scope["method"] == "HEAD" or HEAD_ONLY in scope
