@@ -1,4 +1,4 @@
-"""Admission: from a request to a turn that runs or waits, in one transaction, or to a refusal that stores none."""
+"""From a request to a turn that runs or waits, in one transaction, or to a refusal that stores none."""
 
 import logging
 from collections.abc import Callable
@@ -20,7 +20,6 @@ from app.domain.ports import (
 )
 from app.domain.turn import Turn, TurnRequest
 from app.errors import ShuttingDown, TooManyTurns
-from app.event_log import encoded
 from app.turns.execution import Execution, TurnLimits, started_event
 from app.turns.live import LiveTurn
 
@@ -82,7 +81,7 @@ class Admissions:
         prepared: Prepared,
     ) -> Admitted:
         turn_id = new_turn_id()
-        log = self._logs.open(turn_id, next_seq=2)
+        log = self._logs.open(turn_id)
         admission = Admission(
             turn_id=turn_id,
             caller=caller,
@@ -91,7 +90,7 @@ class Admissions:
             request=request,
             agent=prepared.agent,
             model=prepared.model,
-            first_batch=lambda turn, position: _first_batch(turn, position, prepared),
+            first_batch=lambda turn, position: _first_batch(log, turn, position, prepared),
             queue_limit=self._limits.queue_limit,
             idempotency=idempotency,
         )
@@ -134,9 +133,10 @@ class Admissions:
             del self._reserved[caller.name]
 
 
-def _first_batch(turn: Turn, position: int, prepared: Prepared) -> EventBatch:
-    """Called inside the admitting transaction, on the store's thread."""
+def _first_batch(log: TurnLog, turn: Turn, position: int, prepared: Prepared) -> EventBatch:
+    """Called inside the admitting transaction, on the store's thread: nobody else has the log yet."""
     if turn.status == "running":
-        return EventBatch((encoded(started_event(turn), turn_id=turn.id, seq=1),), prepared.stored_items)
-    queued = TurnQueued(turn.conversation_id, position)
-    return EventBatch((encoded(queued, turn_id=turn.id, seq=1),))
+        log.append(started_event(turn), items=prepared.stored_items)
+    else:
+        log.append(TurnQueued(turn.conversation_id, position))
+    return log.take()
