@@ -4,6 +4,7 @@ Everything here is typed and small on purpose. `store` implements `Store`, `even
 and `TurnLog`, `runtime` implements `Runtime`; `turns` is written against these and nothing else.
 """
 
+from asyncio import Future
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -338,6 +339,11 @@ class Store(Protocol):
 
     # events
     async def append(self, turn_key: int, batch: EventBatch) -> None: ...
+
+    def submit(self, turn_key: int, batch: EventBatch) -> "Future[None]":
+        """`append` without a task: the future is done once the batch is committed. Batches of a turn are
+        committed in the order in which they are submitted."""
+        ...
 
     async def events(
         self, turn_key: int, after: int, *, limit: int = 1000, max_bytes: int = 1 << 20

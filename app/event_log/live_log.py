@@ -1,0 +1,170 @@
+"""The log of one live turn: what is appended goes to the store, what is committed goes to the listeners.
+
+At most one flush is on its way; what gathers meanwhile goes with the next. The store's writer is first in,
+first out, and a batch is shown only when all before it were, so that listeners see the log in its order.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from app.domain.conversation import NewItem
+from app.domain.events import Event, Origin
+from app.domain.ids import TurnId
+from app.domain.ports import EventBatch
+from app.errors import StoreUnavailable
+from app.event_log.staging import Staging
+from app.event_log.window import Window
+
+Submit = Callable[[int, EventBatch], asyncio.Future[None]]
+
+
+class LiveLog:
+    """See `app.domain.ports.TurnLog`.
+
+    Until the turn has its key (`bind`) nothing is scheduled and the loop is not touched, so that admission can
+    append and take on the store's thread.
+    """
+
+    def __init__(
+        self, turn_id: TurnId, turn_key: int | None, next_seq: int, submit: Submit, window_bytes: int
+    ) -> None:
+        self.turn_id = turn_id
+        self.turn_key = turn_key
+        self.window = Window(next_seq, window_bytes)
+        self.changed = asyncio.Event()
+        """Set, and replaced, when something is published or the log ends: take it before you read."""
+        self.listeners = 0
+        self.when_deserted: Callable[[], None] | None = None
+        self._submit = submit
+        self._loop = asyncio.get_running_loop()
+        self._staging = Staging(turn_id, next_seq)
+        self._scheduled = False
+        self._in_flight: asyncio.Future[None] | None = None
+        self._held: dict[int, EventBatch] = {}
+        self._failure: BaseException | None = None
+        self._closed = False
+        self._cut = False
+
+    # --- writing ---
+
+    @property
+    def next_seq(self) -> int:
+        return self._staging.next_seq
+
+    @property
+    def published_seq(self) -> int:
+        return self.window.last_seq
+
+    @property
+    def failure(self) -> BaseException | None:
+        return self._failure
+
+    def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
+        self._staging.add(event, origin, items)
+        self._schedule()
+
+    def add_items(self, items: Sequence[NewItem]) -> None:
+        self._staging.add_items(items)
+        self._schedule()
+
+    def bind(self, turn_key: int) -> None:
+        self.turn_key = turn_key
+        if self._staging:
+            self._schedule()
+
+    def take(self) -> EventBatch:
+        return self._staging.take()
+
+    def publish(self, batch: EventBatch) -> None:
+        """A batch whose predecessors are still on their way waits for them."""
+        if not batch.entries:
+            return
+        if batch.last_seq == self.window.last_seq:  # what the log was opened behind: admission's first event
+            self.window.add_before(batch.entries)
+            self._wake()
+            return
+        self._held[batch.entries[0].seq] = batch
+        shown = False
+        while next_batch := self._held.pop(self.window.last_seq + 1, None):
+            self.window.add(next_batch.entries)
+            shown = True
+        if shown:
+            self._wake()
+
+    async def flush(self) -> None:
+        if self.turn_key is None and self._staging:
+            raise RuntimeError(f"the log of {self.turn_id} has no key yet: admission takes its first batch")
+        # Once for what is on its way, once for what has gathered since.
+        for _ in range(2):
+            self._send()
+            if self._in_flight is not None:
+                await asyncio.wait([self._in_flight])
+        if self._failure is not None:
+            raise _as_unavailable(self._failure)
+
+    def _schedule(self) -> None:
+        if self._scheduled or self._in_flight or self.turn_key is None:
+            return
+        self._scheduled = True
+        self._loop.call_soon(self._send_scheduled)
+
+    def _send_scheduled(self) -> None:
+        self._scheduled = False
+        self._send()
+
+    def _send(self) -> None:
+        """Hand what is staged to the store, unless a flush is on its way: its end sends the rest."""
+        if self._in_flight or self._failure or self.turn_key is None or not self._staging:
+            return
+        batch = self._staging.take()
+        self._in_flight = self._submit(self.turn_key, batch)
+        self._in_flight.add_done_callback(lambda done: self._sent(batch, done))
+
+    def _sent(self, batch: EventBatch, done: asyncio.Future[None]) -> None:
+        self._in_flight = None
+        if (failure := done.exception()) is not None:
+            self._failure = failure
+            return
+        self.publish(batch)
+        self._send()
+
+    # --- ending ---
+
+    @property
+    def is_cut(self) -> bool:
+        return self._cut
+
+    @property
+    def ended(self) -> bool:
+        """Closed, and all that was committed is shown."""
+        return self._closed and not self._held
+
+    def close(self) -> None:
+        self._closed = True
+        self._wake()
+
+    def cut(self) -> None:
+        self._cut = True
+        self._wake()
+
+    # --- listening ---
+
+    def join(self) -> None:
+        self.listeners += 1
+
+    def leave(self) -> None:
+        self.listeners -= 1
+        if not self.listeners and self.when_deserted is not None and not (self._closed or self._cut):
+            self.when_deserted()
+
+    def _wake(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+def _as_unavailable(failure: BaseException) -> StoreUnavailable:
+    if isinstance(failure, StoreUnavailable):
+        return failure
+    unavailable = StoreUnavailable("The turn's log can no longer be written.")
+    unavailable.__cause__ = failure
+    return unavailable

@@ -1,0 +1,87 @@
+"""How a turn is admitted: idempotency first, then the conversation, the conflict policy, the turn itself."""
+
+from sqlalchemy import Connection
+
+from app.domain.conversation import Conversation
+from app.domain.ports import Admission, Admitted
+from app.domain.turn import Turn
+from app.errors import NotFound, QueueFull
+from app.store import conversations, idempotency, turns
+
+
+def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
+    """All of it happens in the caller's transaction, or nothing."""
+    if admission.idempotency is not None:
+        known = idempotency.find(connection, admission.caller, admission.idempotency)
+        if known is not None:
+            return Admitted(known.turn, 0, None, replayed=True, after=known.after)
+    conversation = _conversation(connection, admission)
+    ahead = turns.of_conversation(connection, conversation.key, *turns.UNFINISHED)
+    queued = sum(turn.status == "queued" for turn in ahead)
+    _check_policy(admission, ahead, queued)
+    position = queued + 1 if ahead else 0
+    turn, batch = turns.insert_new(
+        connection,
+        _new_turn(conversation, admission, runs=0 if ahead else 1),
+        lambda turn: admission.first_batch(turn, position),
+        owner=owner,
+        parent_key=_parent(connection, conversation, admission),
+    )
+    conversations.touch(connection, conversation.key)
+    if admission.idempotency is not None:
+        idempotency.add(connection, admission.caller, admission.idempotency, turn.key, 0)
+    stops_others = admission.request.on_conflict in ("cancel", "rollback")
+    return Admitted(turn, position, batch, ahead=_active_first(ahead) if stops_others else ())
+
+
+def _conversation(connection: Connection, admission: Admission) -> Conversation:
+    """The caller's conversation; it is created if it may be.
+
+    A conversation that a turn creates is bound to an agent only if the request names one.
+    """
+    found = conversations.find(connection, admission.caller, admission.conversation_id)
+    if found is not None:
+        return found
+    if admission.must_exist:
+        raise NotFound(f"there is no conversation {admission.conversation_id!r}")
+    named = admission.request.agent is not None
+    return conversations.create(
+        connection,
+        admission.caller,
+        admission.conversation_id,
+        agent=admission.agent if named else None,
+        metadata={},
+    )
+
+
+def _check_policy(admission: Admission, ahead: list[Turn], queued: int) -> None:
+    match admission.request.on_conflict:
+        case "reject" if ahead:
+            raise turns.in_progress(_active_first(ahead)[0])
+        case "enqueue" if ahead and queued >= admission.queue_limit:
+            raise QueueFull(
+                f"{queued} turns wait in this conversation already; try again when one has ended",
+                retry_after_s=5,
+            )
+
+
+def _active_first(ahead: list[Turn]) -> tuple[Turn, ...]:
+    return tuple(sorted(ahead, key=lambda turn: turn.status == "queued"))
+
+
+def _new_turn(conversation: Conversation, admission: Admission, *, runs: int) -> Turn:
+    return turns.new_turn(
+        conversation,
+        admission.turn_id,
+        admission.request,
+        agent=admission.agent,
+        model=admission.model,
+        runs=runs,
+    )
+
+
+def _parent(connection: Connection, conversation: Conversation, admission: Admission) -> int | None:
+    """The turn that an edit follows. Any other turn follows the head as it is when it starts to run."""
+    if admission.request.after_turn is None:
+        return None
+    return turns.key_in(connection, conversation.key, admission.request.after_turn)

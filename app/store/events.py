@@ -1,0 +1,168 @@
+"""The log's rows: one for each turn and commit, holding the events of that commit, a JSON object a line.
+
+When a turn has ended its rows are rewritten, many into one and compressed. The two hot statements, append and
+tail, run as text on the driver's connection.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from app.domain.events import LogEntry
+from app.errors import EventsExpired, StoreUnavailable
+from app.store.database import driver
+from app.store.tables import events, turns
+
+AppendRow = tuple[int, int, int, bytes]
+"""turn_key, first_seq, last_seq, body."""
+
+APPEND = "INSERT INTO events (turn_key, first_seq, last_seq, packed, body) VALUES (?, ?, ?, 0, ?)"
+_TAIL = (
+    "SELECT first_seq, packed, body FROM events WHERE turn_key = ?1 AND first_seq >= coalesce("
+    "(SELECT max(first_seq) FROM events WHERE turn_key = ?1 AND first_seq <= ?2), 0) ORDER BY first_seq"
+)
+_LAST = "SELECT last_seq FROM events WHERE turn_key = ? ORDER BY first_seq DESC LIMIT 1"
+_UNPACKED = (
+    "SELECT first_seq, last_seq, body FROM events WHERE turn_key = ? AND first_seq > ? AND packed = 0 "
+    "ORDER BY first_seq LIMIT ?"
+)
+_TYPE_AT = len('{"type":"')
+_LARGEST = 2**62
+
+PACK_BYTES = 256 * 1024
+PACK_ROWS = 128
+
+
+def append_row(turn_key: int, entries: Sequence[LogEntry]) -> AppendRow:
+    return turn_key, entries[0].seq, entries[-1].seq, b"\n".join([entry.data for entry in entries])
+
+
+def add(connection: Connection, turn_key: int, entries: Sequence[LogEntry]) -> None:
+    """Add events that are part of a larger transaction; refuses a gap in the log."""
+    if not entries:
+        return
+    raw = driver(connection)
+    last = _last_seq(raw, turn_key)
+    if entries[0].seq != last + 1:
+        raise StoreUnavailable(f"event {entries[0].seq} cannot follow event {last}: the log would have a gap")
+    raw.execute(APPEND, append_row(turn_key, entries))
+
+
+def _last_seq(raw: sqlite3.Connection, turn_key: int) -> int:
+    row = raw.execute(_LAST, (turn_key,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def after(connection: Connection, turn_key: int, number: int, *, limit: int, max_bytes: int) -> list[LogEntry]:
+    """Entries after `number`, at least one if there is any. Raises EventsExpired."""
+    number = min(number, _LARGEST)
+    found: list[LogEntry] = []
+    size = 0
+    for entry in _entries(driver(connection), turn_key, number + 1):
+        size += len(entry.data)
+        if found and (len(found) >= limit or size > max_bytes):
+            break
+        found.append(entry)
+    if not found:
+        _check_kept(connection, turn_key, number)
+    return found
+
+
+def _entries(raw: sqlite3.Connection, turn_key: int, start: int) -> Iterator[LogEntry]:
+    for first, packed, body in raw.execute(_TAIL, (turn_key, start)):
+        lines = (zlib.decompress(body) if packed else body).split(b"\n")
+        for seq, data in enumerate(lines, first):
+            if seq >= start:
+                yield LogEntry(seq, type_of(data), data)
+
+
+def type_of(data: bytes) -> str:
+    """The event's type, cut from the fixed beginning of its JSON."""
+    return data[_TYPE_AT : data.index(b'"', _TYPE_AT)].decode()
+
+
+def _check_kept(connection: Connection, turn_key: int, number: int) -> None:
+    query = select(turns.c.events_form, turns.c.last_event_id).where(turns.c.key == turn_key)
+    row = connection.execute(query).one_or_none()
+    if row is not None and row.events_form == "expired" and number < row.last_event_id:
+        raise EventsExpired("the events of this turn are older than the retention time and were removed")
+
+
+# --- retention ---
+
+
+def to_expire(connection: Connection, before: datetime, limit: int) -> list[int]:
+    """Turns that ended before and still have events, the oldest first."""
+    query = (
+        select(turns.c.key)
+        .where(turns.c.events_form.in_(("plain", "packed")), turns.c.ended_at < before)
+        .order_by(turns.c.ended_at)
+        .limit(limit)
+    )
+    return list(connection.scalars(query))
+
+
+def expire(connection: Connection, turn_key: int) -> None:
+    connection.execute(delete(events).where(events.c.turn_key == turn_key))
+    connection.execute(update(turns).where(turns.c.key == turn_key).values(events_form="expired"))
+
+
+# --- packing ---
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Some consecutive rows of an ended turn, and the one row that takes their place."""
+
+    turn_key: int
+    first_seq: int
+    last_seq: int
+    body: bytes
+
+
+def turn_to_pack(connection: Connection) -> int | None:
+    """An ended turn whose rows are as they were written."""
+    query = select(turns.c.key).where(turns.c.events_form == "plain", turns.c.ended_at.is_not(None))
+    return connection.scalars(query.order_by(turns.c.ended_at).limit(1)).one_or_none()
+
+
+def next_pack(connection: Connection, turn_key: int, behind: int) -> Pack | None:
+    """The next rows after event `behind`, compressed: a bounded number of rows and bytes at a time."""
+    rows = driver(connection).execute(_UNPACKED, (turn_key, behind, PACK_ROWS)).fetchall()
+    if not rows:
+        return None
+    taken, size = 0, 0
+    while taken < len(rows) and (taken == 0 or size + len(rows[taken][2]) <= PACK_BYTES):
+        size += len(rows[taken][2])
+        taken += 1
+    body = zlib.compress(b"\n".join(row[2] for row in rows[:taken]))
+    return Pack(turn_key, rows[0][0], rows[taken - 1][1], body)
+
+
+def replace_rows(connection: Connection, pack: Pack) -> None:
+    """Put the packed row in the place of the plain ones, if they are still there."""
+    plain = (
+        (events.c.turn_key == pack.turn_key)
+        & events.c.first_seq.between(pack.first_seq, pack.last_seq)
+        & events.c.packed.is_(False)
+    )
+    if not connection.execute(delete(events).where(plain)).rowcount:
+        return  # expired, or deleted with the conversation
+    connection.execute(
+        insert(events).values(
+            turn_key=pack.turn_key,
+            first_seq=pack.first_seq,
+            last_seq=pack.last_seq,
+            packed=True,
+            body=pack.body,
+        )
+    )
+
+
+def mark_packed(connection: Connection, turn_key: int) -> None:
+    still_plain = (turns.c.key == turn_key) & (turns.c.events_form == "plain")
+    connection.execute(update(turns).where(still_plain).values(events_form="packed"))

@@ -1,0 +1,127 @@
+"""History: the items of a conversation, and which of them the model sees.
+
+History is a tree of turns: each knows its parent, the conversation knows its head. An item is superseded if
+its turn is not on the way from the head to the start, or if a turn on that way compacted it; items without a
+turn (what a conversation was created with) are always on it. The flag is kept beside each item and is
+computed anew only when the head jumps.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, insert, select, text
+
+from app.domain.conversation import NewItem, Page, PageRequest, StoredItem
+from app.domain.ids import ItemId, TurnId
+from app.domain.turn import now
+from app.store import cursors
+from app.store.cursors import AnyRow
+from app.store.tables import items, turns
+
+_CHAIN = """
+WITH RECURSIVE chain(key) AS (
+    SELECT :head WHERE :head IS NOT NULL
+    UNION
+    SELECT turns.parent_key FROM turns JOIN chain ON turns.key = chain.key WHERE turns.parent_key IS NOT NULL
+)
+"""
+_ON_CHAIN = """
+(turn_key IS NULL OR turn_key IN (SELECT key FROM chain))
+AND (compacted_by IS NULL OR compacted_by NOT IN (SELECT key FROM chain))
+"""
+_MARK = text(
+    f"{_CHAIN} UPDATE items SET superseded = NOT ({_ON_CHAIN}) "  # noqa: S608 - constants
+    f"WHERE conversation_key = :conversation AND superseded = ({_ON_CHAIN})"
+)
+_COPY = text(
+    f"{_CHAIN} INSERT INTO items (id, conversation_key, item, origin, superseded, created_at) "  # noqa: S608
+    f"SELECT id, :copy, item, origin, 0, created_at FROM items "
+    f"WHERE conversation_key = :conversation AND {_ON_CHAIN} ORDER BY key"
+)
+
+
+def add(connection: Connection, conversation_key: int, turn_key: int | None, new: Iterable[NewItem]) -> None:
+    at = now()
+    rows = [
+        {
+            "id": n.id,
+            "conversation_key": conversation_key,
+            "turn_key": turn_key,
+            "item": n.item,
+            "origin": n.origin,
+            "superseded": False,
+            "created_at": at,
+        }
+        for n in new
+    ]
+    if rows:
+        connection.execute(insert(items), rows)
+
+
+def of_turn(connection: Connection, turn_key: int) -> list[NewItem]:
+    return [new for _, new in _with_keys(connection, turn_key)]
+
+
+def replace_of_turn(
+    connection: Connection, conversation_key: int, turn_key: int, new: Sequence[NewItem]
+) -> None:
+    """Let the turn have exactly these items; those at the beginning that are the same stay as they are."""
+    old = _with_keys(connection, turn_key)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0][1] == pair[1], zip(old, new, strict=False)))
+    gone = [key for key, _ in old[same:]]
+    if gone:
+        connection.execute(delete(items).where(items.c.turn_key == turn_key, items.c.key >= gone[0]))
+    add(connection, conversation_key, turn_key, new[same:])
+
+
+def _with_keys(connection: Connection, turn_key: int) -> list[tuple[int, NewItem]]:
+    query = select(items).where(items.c.turn_key == turn_key).order_by(items.c.key)
+    return [(row.key, NewItem(ItemId(row.id), row.item, row.origin)) for row in connection.execute(query)]
+
+
+def page(connection: Connection, conversation_key: int, request: PageRequest) -> Page[StoredItem]:
+    """All items, superseded ones too."""
+    query = _stored(conversation_key)
+    descending = request.order == "desc"
+    if request.cursor is not None:
+        (key,) = cursors.decode("items", request.cursor, 1)
+        query = query.where(items.c.key < key if descending else items.c.key > key)
+    query = query.order_by(items.c.key.desc() if descending else items.c.key).limit(request.limit + 1)
+    return cursors.page_of(connection.execute(query).all(), request.limit, _item, _cursor)
+
+
+def visible(connection: Connection, conversation_key: int) -> list[StoredItem]:
+    """What the model sees, in order."""
+    query = _stored(conversation_key).where(items.c.superseded.is_(False)).order_by(items.c.key)
+    return [_item(row) for row in connection.execute(query)]
+
+
+def mark_superseded(connection: Connection, conversation_key: int, head: int | None) -> None:
+    """Compute every item's flag anew: the head has jumped."""
+    connection.execute(_MARK, {"head": head, "conversation": conversation_key})
+
+
+def copy_history(connection: Connection, source_key: int, copy_key: int, head: int | None) -> None:
+    """Give a conversation the items that are visible from `head` in another one, as items without a turn."""
+    connection.execute(_COPY, {"head": head, "conversation": source_key, "copy": copy_key})
+
+
+def _stored(conversation_key: int) -> Select[Any]:
+    query = select(items, turns.c.id.label("turn_id")).select_from(items.outerjoin(turns))
+    return query.where(items.c.conversation_key == conversation_key)
+
+
+def _cursor(row: AnyRow) -> str:
+    return cursors.encode("items", row.key)
+
+
+def _item(row: AnyRow) -> StoredItem:
+    return StoredItem(
+        id=ItemId(row.id),
+        turn_id=row.turn_id and TurnId(row.turn_id),
+        created_at=row.created_at,
+        superseded=row.superseded,
+        item=row.item,
+        origin=row.origin,
+    )

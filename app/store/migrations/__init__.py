@@ -1,0 +1,1 @@
+"""The database's versions, from an empty file to today's tables."""

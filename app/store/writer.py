@@ -1,0 +1,213 @@
+"""The one thread that writes, by group commit: whatever waits goes into the next transaction.
+
+An idle writer commits at once. A busy one lets at least 2 ms pass between two commits, so that more goes into
+each. Every job has a savepoint of its own, so that one that fails does not sink the others; appends of events,
+the hot path, share one.
+"""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future as ThreadFuture
+from dataclasses import dataclass
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from app.errors import StoreUnavailable
+from app.store.database import REFUSALS, Database, driver, refused
+from app.store.events import APPEND, AppendRow
+from app.store.promises import Outcome, Promise, deliver
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+
+CAPACITY = 20_000
+"""Jobs that may wait; one more is refused."""
+MAX_GROUP = 2_000
+BUSY_GROUP = 4
+"""A transaction with so many jobs shows that the writer is busy."""
+GATHER_S = 0.002
+_CACHE_MIB = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Job:
+    """Either work, or a row of events to append. `durable`: its commit is synced to disk."""
+
+    promise: Promise
+    work: Work[Any] | None = None
+    row: AppendRow | None = None
+    durable: bool = False
+
+    @property
+    def is_append(self) -> bool:
+        return self.row is not None
+
+
+class Writer:
+    """Jobs are done in the order in which they were submitted; a promise is kept after its COMMIT."""
+
+    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
+        self.failing = False
+        """True from a refusal of the database until the next commit that brings something."""
+        self._database = database
+        self._loop = loop
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._stopping = False
+        self._last_begin = 0.0
+        self._last_group = 0
+        self._thread = threading.Thread(target=self._run, name="turnwire-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what waits, then end. Blocks: for a thread that may wait."""
+        self._stopping = True
+        self._queue.put(None)
+        self._thread.join()
+
+    @property
+    def backlog(self) -> int:
+        return self._queue.qsize()
+
+    def submit(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
+        """Have `work` done in a transaction. Call it from the loop's thread."""
+        promise: asyncio.Future[T] = self._loop.create_future()
+        self._put(_Job(promise, work=work, durable=durable))
+        return promise
+
+    def append(self, row: AppendRow) -> asyncio.Future[None]:
+        """The hot path of `submit`: one row of events."""
+        promise: asyncio.Future[None] = self._loop.create_future()
+        self._put(_Job(promise, row=row))
+        return promise
+
+    def submit_from_thread(self, work: Work[T]) -> ThreadFuture[T]:
+        promise: ThreadFuture[T] = ThreadFuture()
+        self._put(_Job(promise, work=work))
+        return promise
+
+    def _put(self, job: _Job) -> None:
+        if self._stopping:
+            job.promise.set_exception(StoreUnavailable("The service is stopping.", retry_after_s=5))
+        elif self._queue.qsize() >= CAPACITY:
+            job.promise.set_exception(StoreUnavailable("The store is overloaded.", retry_after_s=1))
+        else:
+            self._queue.put(job)
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        with self._database.connect(cache_mib=_CACHE_MIB) as connection:
+            while group := self._next_group():
+                self._last_group = len(group)
+                self._last_begin = time.monotonic()
+                deliver(self._loop, self._commit(connection, group))
+
+    def _next_group(self) -> list[_Job]:
+        """Whatever waits, at least one job; empty at the end."""
+        first = self._queue.get()
+        if first is None:
+            return []
+        if self._last_group >= BUSY_GROUP:
+            time.sleep(max(0.0, self._last_begin + GATHER_S - time.monotonic()))
+        group = [first]
+        while len(group) < MAX_GROUP:
+            try:
+                job = self._queue.get_nowait()
+            except Empty:
+                break
+            if job is None:
+                self._queue.put(None)
+                break
+            group.append(job)
+        return group
+
+    def _commit(self, connection: Connection, group: list[_Job]) -> list[Outcome]:
+        raw = driver(connection)
+        durable = any(job.durable for job in group)
+        try:
+            if durable:
+                raw.execute("PRAGMA synchronous = FULL")
+            raw.execute("BEGIN IMMEDIATE")
+            outcomes = list(self._outcomes(connection, group))
+            raw.execute("COMMIT")
+        except REFUSALS as error:
+            if raw.in_transaction:
+                raw.execute("ROLLBACK")
+            self.failing = True
+            refusal = refused(error)
+            return [Outcome(job.promise, error=refusal) for job in group]
+        finally:
+            if durable:
+                raw.execute("PRAGMA synchronous = NORMAL")
+        if any(outcome.error is None for outcome in outcomes):
+            self.failing = any(isinstance(o.error, StoreUnavailable) for o in outcomes)
+        return outcomes
+
+    def _outcomes(self, connection: Connection, group: list[_Job]) -> Iterator[Outcome]:
+        for are_appends, jobs in groupby(group, key=lambda job: job.is_append):
+            if are_appends:
+                yield from self._append_all(driver(connection), list(jobs))
+            else:
+                yield from (self._outcome(connection, job) for job in jobs)
+
+    def _append_all(self, raw: sqlite3.Connection, jobs: list[_Job]) -> Iterable[Outcome]:
+        try:
+            with _Savepoint(raw):
+                raw.executemany(APPEND, [job.row for job in jobs if job.row is not None])
+        except sqlite3.Error:
+            _check_open(raw)
+            return [self._append_one(raw, job) for job in jobs]
+        return [Outcome(job.promise) for job in jobs]
+
+    def _append_one(self, raw: sqlite3.Connection, job: _Job) -> Outcome:
+        try:
+            raw.execute(APPEND, job.row or ())
+        except sqlite3.Error as error:
+            _check_open(raw)
+            return self._refusal(job, error)
+        return Outcome(job.promise)
+
+    def _outcome(self, connection: Connection, job: _Job) -> Outcome:
+        assert job.work is not None  # noqa: S101 - narrows the type: a job is work or a row
+        raw = driver(connection)
+        try:
+            with _Savepoint(raw):
+                return Outcome(job.promise, result=job.work(connection))
+        except REFUSALS as error:
+            _check_open(raw)
+            return self._refusal(job, error)
+        except Exception as error:  # noqa: BLE001 - whatever a job raises is its submitter's to handle
+            _check_open(raw)
+            return Outcome(job.promise, error=error)
+
+    def _refusal(self, job: _Job, error: Exception) -> Outcome:
+        self.failing = True
+        return Outcome(job.promise, error=refused(error))
+
+
+class _Savepoint:
+    def __init__(self, raw: sqlite3.Connection) -> None:
+        self._raw = raw
+
+    def __enter__(self) -> None:
+        self._raw.execute("SAVEPOINT job")
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._raw.in_transaction:
+            self._raw.execute("ROLLBACK TO job")
+        if self._raw.in_transaction:
+            self._raw.execute("RELEASE job")
+
+
+def _check_open(raw: sqlite3.Connection) -> None:
+    """A full disk or an I/O error can undo the whole transaction: then all of its jobs have failed."""
+    if not raw.in_transaction:
+        raise sqlite3.OperationalError("the transaction was undone")
