@@ -228,7 +228,7 @@ class TurnManager(Conversations):
             await self._pauses.cancel(current, cancel)
             current = await self._store.turn(turn.caller, turn.id)
         if current.ended and not turn.ended:
-            self._measures.cancelled(anyio.current_time() - began)
+            self._measures.cancelled(mode, anyio.current_time() - began)
         return Cancelled(current, current.ended)
 
     async def _cancel_queued(self, live: LiveTurn, cancel: Cancel) -> None:
