@@ -1,0 +1,306 @@
+"""The answer of a Chat Completions server: chunks in, reports and items out.
+
+Chunks are read by what they hold, never by what the API's page says they hold: any field may be missing, null,
+doubled, of another type, early or late. Only one thing is asked of a stream: a finish with a reason.
+"""
+
+from typing import Any, Final, Literal
+
+from app.domain.json_types import Item, JsonObject
+from app.domain.usage import TokenCounts
+from app.runtime.failures import UpstreamFailure, reported_failure
+from app.runtime.models.chat_calls import CallAssembler
+from app.runtime.models.counts import token_counts
+from app.runtime.models.json_frames import mended
+from app.runtime.models.provider_errors import read_error
+from app.runtime.models.reply import Output, Reply, Text, protocol_failure
+from app.runtime.observer import ModelCallObserver
+
+REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+CUT_REASONS: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "max_length"})
+FILTER_REASONS: Final = frozenset(
+    {
+        "content_filter",
+        "content_filtered",
+        "sensitive",
+        "safety",
+        "recitation",
+        "prohibited_content",
+        "blocklist",
+    }
+)
+ERROR_REASONS: Final = frozenset(
+    {"error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource"}
+)
+Kind = Literal["summary", "text"]
+
+
+class _Reasoning:
+    __slots__ = ("field", "item_id", "kind", "text")
+
+    def __init__(self, item_id: str, kind: Kind, field: str, text: Text) -> None:
+        self.item_id = item_id
+        self.kind = kind
+        self.field = field
+        self.text = text
+
+
+class _Message:
+    __slots__ = ("annotations", "item_id", "refusal", "text")
+
+    def __init__(self, item_id: str, output: Output) -> None:
+        self.item_id = item_id
+        self.text = Text(output)
+        self.refusal = Text(output)
+        self.annotations: list[JsonObject] = []
+
+
+class ChatDecoder:
+    """See `reply.Decoder`. Items come in the order in which they began."""
+
+    def __init__(self, observer: ModelCallObserver, *, upstream: str, max_item_size: int) -> None:
+        self._observer = observer
+        self._upstream = upstream
+        self._output = Output(observer, max_item_size)
+        self._calls = CallAssembler(self._output, upstream)
+        self._reasoning: _Reasoning | None = None
+        self._message: _Message | None = None
+        self._usage: Any = None
+        self._finish: str | None = None
+        self._ended = False
+        self._id: str | None = None
+        self._model: str | None = None
+
+    @property
+    def shown(self) -> bool:
+        return self._output.shown
+
+    @property
+    def whole(self) -> bool:
+        return self._finish is not None
+
+    @property
+    def done(self) -> bool:
+        return self._ended
+
+    @property
+    def counts(self) -> TokenCounts | None:
+        return token_counts(self._usage)
+
+    def end(self) -> None:
+        self._ended = True
+
+    def accept(self) -> None:
+        self._output.release()
+
+    # frames
+
+    def feed(self, name: bytes, frame: Any) -> None:
+        if not isinstance(frame, dict):
+            if frame is None:
+                return
+            raise protocol_failure("a frame that is no object")
+        if frame.get("error") or name == b"error" or frame.get("object") == "error":
+            raise reported_failure(read_error(frame))
+        if usage := frame.get("usage"):
+            self._usage = usage
+        if self._id is None:
+            self._id, self._model = _text_or_none(frame.get("id")), _text_or_none(frame.get("model"))
+        choices = frame.get("choices")
+        if isinstance(choices, list):
+            for choice in choices:
+                if isinstance(choice, dict) and not choice.get("index"):
+                    self._choice(choice)
+
+    def feed_whole(self, body: Any) -> bool:
+        """A whole `chat.completion` is one frame whose delta is called `message`."""
+        if not isinstance(body, dict) or not body.get("choices") or body.get("error"):
+            return False
+        self.feed(b"", body)
+        return True
+
+    def _choice(self, choice: JsonObject) -> None:
+        if choice.get("error"):
+            raise reported_failure(read_error(choice["error"]))
+        if usage := choice.get("usage"):
+            self._usage = usage
+        delta = choice.get("delta") or choice.get("message")
+        if isinstance(delta, dict):
+            self._delta(delta)
+        reason = choice.get("finish_reason")
+        if reason and isinstance(reason, str):
+            self._finish = reason
+
+    def _delta(self, delta: JsonObject) -> None:
+        for field in REASONING_FIELDS:
+            if piece := delta.get(field):
+                self._reason(_thought(piece), "text", field)
+                break
+        if content := delta.get("content"):
+            if isinstance(content, str):
+                self._text(content)
+            else:
+                self._blocks(content)
+        if refusal := delta.get("refusal"):
+            self._refuse(str(refusal))
+        if annotations := delta.get("annotations"):
+            self._annotate(annotations)
+        if entries := delta.get("tool_calls"):
+            self._call(entries if isinstance(entries, list) else [entries])
+        if legacy := delta.get("function_call"):
+            self._call([{"index": "function_call", "function": legacy}])
+
+    # content
+
+    def _text(self, piece: str) -> None:
+        message = self._message
+        if message is None:
+            if self._calls and not piece.strip():
+                return  # blanks between calls are no message
+            message = self._open_message()
+        if piece := message.text.add(piece):
+            self._output.shown = True
+            self._observer.text_delta(message.item_id, piece)
+
+    def _refuse(self, piece: str) -> None:
+        message = self._message or self._open_message()
+        if piece := message.refusal.add(piece):
+            self._output.shown = True
+            self._observer.refusal_delta(message.item_id, piece)
+
+    def _annotate(self, annotations: Any) -> None:
+        message = self._message or self._open_message()
+        for annotation in annotations if isinstance(annotations, list) else ():
+            if isinstance(annotation, dict):
+                flat = _flat_annotation(mended(annotation))
+                message.annotations.append(flat)
+                self._output.shown = True
+                self._observer.annotation(message.item_id, flat)
+
+    def _reason(self, piece: str, kind: Kind, field: str) -> None:
+        reasoning = self._reasoning
+        if reasoning is None:
+            if not piece:
+                return
+            item_id = self._observer.claim_item_id(None)
+            reasoning = self._reasoning = _Reasoning(item_id, kind, field, Text(self._output))
+        if piece := reasoning.text.add(piece):
+            self._output.shown = True
+            self._observer.reasoning_delta(reasoning.item_id, reasoning.kind, piece)
+
+    def _blocks(self, blocks: Any) -> None:
+        """Content as typed blocks (Databricks, Mistral): text, reasoning with a summary, thinking, refusal."""
+        for block in blocks if isinstance(blocks, list) else [blocks]:
+            if isinstance(block, str):
+                self._text(block)
+            elif isinstance(block, dict):
+                self._block(block)
+
+    def _block(self, block: JsonObject) -> None:
+        match block.get("type"):
+            case "reasoning" if block.get("summary"):
+                self._reason(_thought(block["summary"]), "summary", "")
+            case "reasoning" | "thinking" | "reasoning_text":
+                self._reason(_thought(block), "text", "")
+            case "refusal":
+                self._refuse(_thought(block.get("refusal")))
+            case _:
+                if isinstance(text := block.get("text"), str) and text:
+                    self._text(text)
+
+    def _call(self, entries: list[Any]) -> None:
+        self._close_reasoning()
+        self._close_message()
+        for entry in entries:
+            self._calls.feed(entry)
+
+    # items
+
+    def _open_message(self) -> _Message:
+        self._close_reasoning()
+        self._output.release()
+        self._message = _Message(self._observer.claim_item_id(None), self._output)
+        return self._message
+
+    def _close_reasoning(self) -> None:
+        reasoning, self._reasoning = self._reasoning, None
+        if reasoning is None:
+            return
+        if owed := reasoning.text.finish():
+            self._observer.reasoning_delta(reasoning.item_id, reasoning.kind, owed)
+        self._output.done(self._reasoning_item(reasoning))
+
+    def _reasoning_item(self, reasoning: _Reasoning) -> Item:
+        text = reasoning.text.value
+        summary = [{"type": "summary_text", "text": text}] if reasoning.kind == "summary" else []
+        item: Item = {"type": "reasoning", "id": reasoning.item_id, "summary": summary}
+        if reasoning.kind == "text":
+            item["content"] = [{"type": "reasoning_text", "text": text}]
+        item["provider_data"] = {"upstream": self._upstream, "field": reasoning.field}
+        return item
+
+    def _close_message(self) -> None:
+        message, self._message = self._message, None
+        if message is None:
+            return
+        if owed := message.text.finish():
+            self._observer.text_delta(message.item_id, owed)
+        if owed := message.refusal.finish():
+            self._observer.refusal_delta(message.item_id, owed)
+        content: list[JsonObject] = []
+        if text := message.text.value:
+            content.append({"type": "output_text", "text": text, "annotations": message.annotations})
+        if refusal := message.refusal.value:
+            content.append({"type": "refusal", "refusal": refusal})
+        if content:
+            item = {"type": "message", "id": message.item_id, "role": "assistant", "status": "completed"}
+            self._output.done(item | {"content": content})
+
+    # the end
+
+    def finish(self) -> Reply:
+        counts = self.counts
+        if self._finish is None:
+            raise protocol_failure("it ended without a finish reason")
+        if failure := _finish_failure(self._finish.lower()):
+            failure.counts = counts
+            raise failure
+        self._close_reasoning()
+        self._close_message()
+        for item in self._calls.finish():
+            self._output.done(item)
+        return Reply(self._output.items, counts, self._id, self._model)
+
+
+def _finish_failure(reason: str) -> UpstreamFailure | None:
+    if reason in CUT_REASONS:
+        return UpstreamFailure("incomplete", "The model's answer was cut by the token limit")
+    if reason in FILTER_REASONS:
+        return UpstreamFailure("content_filtered", "The provider's content filter stopped the answer")
+    if reason in ERROR_REASONS:
+        return UpstreamFailure("upstream_error", f"The model's provider ended the answer with {reason!r}")
+    return None
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _thought(value: Any) -> str:
+    """The text of whatever shape a piece of thought has."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "".join(_thought(part) for part in value)
+    if isinstance(value, dict):
+        return next(
+            (_thought(value[k]) for k in ("text", "thinking", "content", "reasoning") if value.get(k)), ""
+        )
+    return ""
+
+
+def _flat_annotation(annotation: JsonObject) -> JsonObject:
+    """Chat Completions nests what Responses has flat: `{type: url_citation, url_citation: {…}}`."""
+    kind = annotation.get("type")
+    nested = annotation.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **nested} if isinstance(nested, dict) else annotation

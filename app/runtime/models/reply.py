@@ -1,0 +1,147 @@
+"""What one request brought: the items of the answer, in order, and what is shown of them while they come."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from app.domain.json_types import Item
+from app.domain.usage import TokenCounts
+from app.runtime.failures import UpstreamFailure
+from app.runtime.models.json_frames import TextJoiner
+from app.runtime.observer import ModelCallObserver
+
+SILENT_TYPES: Final = frozenset({"reasoning", "compaction"})
+"""Items that are no answer by themselves."""
+
+
+@dataclass(slots=True)
+class Reply:
+    """A whole answer. `counts` is None if the provider reported none."""
+
+    output: list[Item]
+    counts: TokenCounts | None
+    response_id: str | None = None
+    model: str | None = None
+    request_id: str | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is neither text nor a refusal, a tool's call nor any other item that says something."""
+        return all(i.get("type") in SILENT_TYPES or _is_blank(i) for i in self.output)
+
+
+def _is_blank(item: Item) -> bool:
+    if item.get("type") != "message":
+        return False
+    return not any(part.get("text") or part.get("refusal") for part in item.get("content") or ())
+
+
+class Decoder(Protocol):
+    """Makes a reply of one attempt's frames and reports it to the observer as it comes."""
+
+    @property
+    def shown(self) -> bool:
+        """True once anything of this attempt was reported: it must not be sent again."""
+        ...
+
+    @property
+    def whole(self) -> bool:
+        """True once the answer is whole, though more may come (usage): silence or a cut are no failure now."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """True once nothing that may still come matters."""
+        ...
+
+    @property
+    def counts(self) -> TokenCounts | None: ...
+
+    def feed(self, name: bytes, frame: Any) -> None:
+        """Take one frame (`name` is the SSE event's). Raises UpstreamFailure if it says that the call failed
+        or cannot be understood."""
+        ...
+
+    def feed_whole(self, body: Any) -> bool:
+        """Take a JSON body that came instead of a stream. False if it is no answer."""
+        ...
+
+    def end(self) -> None:
+        """The frame `[DONE]` came."""
+        ...
+
+    def finish(self) -> Reply:
+        """The stream has ended. Raises UpstreamFailure if what came is no whole answer."""
+        ...
+
+    def accept(self) -> None:
+        """The reply counts: report what was held back until it was clear that it is not an empty one."""
+        ...
+
+
+@dataclass(slots=True)
+class Output:
+    """The items of one attempt as they become whole.
+
+    Reasoning that nothing has followed yet is held back: if the attempt stays empty it is closed as partial,
+    not as complete.
+    """
+
+    observer: ModelCallObserver
+    max_item_size: int
+    shown: bool = False
+    items: list[Item] = field(default_factory=list)
+    _held: list[Item] = field(default_factory=list)
+
+    def done(self, item: Item) -> None:
+        self.items.append(item)
+        if item["type"] in SILENT_TYPES:
+            self._held.append(item)
+        else:
+            self.release()
+            self.shown = True
+            self.observer.item_done(item["id"], item)
+
+    def release(self) -> None:
+        """Something follows: what was held back is complete."""
+        for item in self._held:
+            self.observer.item_done(item["id"], item)
+        self._held.clear()
+
+    def too_large(self) -> UpstreamFailure:
+        return protocol_failure(f"one item of the answer has more than {self.max_item_size} characters")
+
+
+@dataclass(slots=True)
+class Text:
+    """A text that grows by pieces, bounded, its surrogate pairs joined."""
+
+    output: Output
+    parts: list[str] = field(default_factory=list)
+    size: int = 0
+    joiner: TextJoiner = field(default_factory=TextJoiner)
+
+    def add(self, piece: str) -> str:
+        """Keep a piece; returns what of it can be shown now."""
+        piece = self.joiner.feed(piece)
+        if piece:
+            self.parts.append(piece)
+            self.size += len(piece)
+            if self.size > self.output.max_item_size:
+                raise self.output.too_large()
+        return piece
+
+    def finish(self) -> str:
+        """What is still owed of it at its end, often nothing."""
+        owed = self.joiner.finish()
+        if owed:
+            self.parts.append(owed)
+        return owed
+
+    @property
+    def value(self) -> str:
+        return "".join(self.parts)
+
+
+def protocol_failure(what: str) -> UpstreamFailure:
+    """What came was no whole valid stream."""
+    return UpstreamFailure("upstream_protocol", f"The upstream's answer cannot be used: {what}")
