@@ -40,10 +40,10 @@ class ApiKeys:
 
         Raises ValueError that names the pair by its number: the text itself is secret.
         """
-        pairs = [pair.strip() for pair in re.split(r"[,\n]", text) if pair.strip()]
-        if not pairs:
+        keys = [_key(number, name, key) for number, (name, key) in enumerate(pairs(text), start=1)]
+        if not keys:
             raise ValueError("there is no key")
-        return cls(_key(number, pair) for number, pair in enumerate(pairs, start=1))
+        return cls(keys)
 
     def name_of(self, key: str) -> str | None:
         """Whose key this is. Takes the same time whichever it is."""
@@ -58,9 +58,14 @@ class ApiKeys:
         return f"ApiKeys({', '.join(sorted({key.name for key in self._keys}))})"
 
 
-def _key(number: int, pair: str) -> _Key:
-    name, colon, key = (part.strip() for part in pair.partition(":"))
-    if not colon or not key or not _NAME.fullmatch(name):
+def pairs(text: str) -> list[tuple[str, str]]:
+    """The names and keys as they are written, unchecked."""
+    parted = (pair.partition(":") for pair in re.split(r"[,\n]", text) if pair.strip())
+    return [(name.strip(), key.strip()) for name, _, key in parted]
+
+
+def _key(number: int, name: str, key: str) -> _Key:
+    if not key or not _NAME.fullmatch(name):
         raise ValueError(f"pair {number} is not name:key, with a name of 1 to 64 of A-Z a-z 0-9 _ . @ -")
     return _Key(name, sha256(key.encode()).digest())
 

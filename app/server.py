@@ -1,0 +1,160 @@
+"""How the service meets the network: its socket, its connections, and the signals that stop it.
+
+Stock uvicorn closes its listening socket at the first signal, lets streams be cancelled and exits 143. Here the
+first SIGTERM or SIGINT makes the service drain while it goes on answering; only after that does uvicorn stop,
+and the process exits 0. A second signal exits at once.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from app.api.streaming import CONNECTION
+
+logger = logging.getLogger("turnwire.server")
+
+MAX_HEAD_BYTES = 64 * 1024
+HEAD_WITHIN_S = 20
+"""A connection that has sent no whole request head by then is closed."""
+KEEP_ALIVE_S = 75
+"""Longer than proxies keep theirs (nginx: 60), so that it is they who close an idle connection."""
+LAST_ANSWERS_S = 5
+"""How long uvicorn waits for answers that were still being sent when the service had drained."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class Connection(HttpToolsProtocol):
+    """A connection whose request heads are bounded in size and time, and which an answer can abort."""
+
+    _head_bytes = 0
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+        self._await_head()
+        self.scope["extensions"] = {CONNECTION: {"abort": self.transport.abort}}
+
+    def on_url(self, url: bytes) -> None:
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(len(name) + len(value) + 4)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().send_400_response(msg)
+            return
+        self.transport.write(_TOO_LARGE)
+        self.transport.close()
+
+    def _count(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise ValueError("the head is too large")  # the parser reports it: `send_400_response`
+
+    def _await_head(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_WITHIN_S, self.transport.close)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+
+class Server(uvicorn.Server):
+    """`drain` ends what runs, with every stream's last frame; it is bounded in time."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.state: dict[str, Any] = {}
+        """What the app's lifespan yielded: every request gets it."""
+        self.drain: Callable[[], Awaitable[None]] | None = None
+        self._signalled = False
+        self._draining: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.lifespan.state.update(self.state)
+        await super().startup(sockets)
+        for listening in sockets or []:
+            host, port = listening.getsockname()[:2]
+            logger.info("service.started", extra={"event": "service.started", "host": host, "port": port})
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._signalled:
+            os._exit(128 + sig)
+        self._signalled = True
+        self._loop.call_soon_threadsafe(self._begin_to_stop)
+
+    def _begin_to_stop(self) -> None:
+        logger.info("service.stopping", extra={"event": "service.stopping"})
+        self._draining = self._loop.create_task(self._drain_and_stop())
+
+    async def _drain_and_stop(self) -> None:
+        try:
+            if self.drain is not None:
+                await self.drain()
+        finally:
+            self.should_exit = True
+
+
+def config(app: FastAPI) -> uvicorn.Config:
+    """uvicorn as we use it. The lifespan is run around the server, so that a failed start is one clear line."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=LAST_ANSWERS_S,
+    )
+
+
+def listen(host: str, port: int, stall_s: float) -> socket.socket:
+    """The listening socket; port 0 picks one. Raises OSError.
+
+    A peer that acknowledges nothing, or keeps its window shut, for `stall_s` is dropped by the kernel too:
+    it holds what the process has already handed over.
+    """
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_s * 1000))
+        listening.bind(address)
+        listening.set_inheritable(True)
+    except OSError:
+        listening.close()
+        raise
+    return listening
