@@ -89,6 +89,7 @@ class SupervisedMCPServer(MCPServer):
             tool_output_guardrails=server.tool_output_guardrails,
         )
         self.server = server
+        self._needs_approval_policy = getattr(server, "_needs_approval_policy", False)
         self._limits = limits
         self._watch_call = watch_call
         self._keeper: asyncio.Task[None] | None = None

@@ -1,0 +1,269 @@
+"""The agents that callers can name: those that `TURNWIRE_AGENTS` lists, beside the built-in ones.
+
+`load` finds what `module:attribute` names; `Registry` adopts what was found and answers by name. The name is
+always the agent's own, also in a dict: it is what events and histories show.
+"""
+
+import importlib
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agents import Agent, FunctionTool
+
+from app.domain.json_types import JsonObject
+from app.errors import AgentNotFound
+from app.runtime.agent_graph import Adoption, describe, reachable, reachable_by_handoff
+
+Runnable = Agent[Any]
+"""What can be registered and run."""
+RUNNABLE = (Agent,)
+
+SETTING = "TURNWIRE_AGENTS"
+FALLBACK_NAME = "assistant"
+MAX_NAME_CHARS = 128
+_TAKEN_MODULES = {
+    "agents": "the SDK's import name",
+    "app": "this service's import name",
+}
+
+
+class RegistryError(Exception):
+    """The agents cannot be served as they are configured; a line for each part that is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A runnable, and the part of the setting that led to it."""
+
+    runnable: Runnable
+    source: str
+
+
+# --- finding ------------------------------------------------------------------------------------
+
+
+async def load(specs: Sequence[str]) -> list[Found]:
+    """What each `module:attribute` names: an agent, a list or dict of them, or a function, sync or async,
+    that returns one of these. Modules are found in the current folder and on PYTHONPATH.
+
+    Raises RegistryError with every part that leads nowhere, and what was found instead.
+    """
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found: list[Found] = []
+    problems: list[str] = []
+    for spec in specs:
+        try:
+            found += [Found(runnable, spec) for runnable in await _load(spec)]
+        except RegistryError as error:
+            problems.append(f"{SETTING}: {spec!r}: {error}")
+    if problems:
+        raise RegistryError("\n".join(problems))
+    return found
+
+
+async def _load(spec: str) -> list[Runnable]:
+    module, colon, attribute = spec.partition(":")
+    if not module or not colon or not attribute:
+        raise RegistryError("this is not module:attribute")
+    value = _attribute(_import(module), module, attribute)
+    if callable(value) and not isinstance(value, RUNNABLE):
+        value = await _called(value, attribute)
+    return _runnables(value, attribute)
+
+
+def _import(module: str) -> Any:
+    root = module.partition(".")[0]
+    if root in _TAKEN_MODULES:
+        raise RegistryError(f"{root!r} is {_TAKEN_MODULES[root]}: give your module another name")
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise RegistryError(
+                f"there is no module {error.name!r} in the current folder or on PYTHONPATH"
+            ) from None
+        raise RegistryError(f"importing {module!r} failed: {_last_line(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise RegistryError(f"importing {module!r} failed: {_last_line(error)}") from error
+
+
+def _attribute(value: Any, module: str, attribute: str) -> Any:
+    for name in attribute.split("."):
+        try:
+            value = getattr(value, name)
+        except AttributeError:
+            known = sorted(n for n, v in vars(sys.modules[module]).items() if isinstance(v, RUNNABLE))
+            hint = f" (its agents: {', '.join(known)})" if known else ""
+            raise RegistryError(f"{module!r} has no attribute {attribute!r}{hint}") from None
+    return value
+
+
+async def _called(function: Callable[..., Any], name: str) -> Any:
+    if isinstance(function, type):
+        raise RegistryError(f"{name!r} is the class {function.__name__}, {_EXPECTED}")
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        raise RegistryError(f"{name!r} is a function that needs arguments, it is called without any") from None
+    except ValueError:
+        pass  # a function of C without a signature: calling it will tell
+    try:
+        value = function()
+        return await value if inspect.isawaitable(value) else value
+    except (Exception, SystemExit) as error:
+        raise RegistryError(f"calling {name!r} failed: {_last_line(error)}") from error
+
+
+_EXPECTED = "expected an Agent, a list or dict of them, or a function that returns one of these"
+
+
+def _runnables(value: Any, name: str) -> list[Runnable]:
+    if isinstance(value, RUNNABLE):
+        return [value]
+    if isinstance(value, Mapping):
+        members = list(value.values())
+    elif isinstance(value, list | tuple):
+        members = list(value)
+    else:
+        raise RegistryError(f"{name!r} is {_kind(value)}, {_EXPECTED}")
+    if not members:
+        raise RegistryError(f"{name!r} is an empty {type(value).__name__}, {_EXPECTED}")
+    for member in members:
+        if not isinstance(member, RUNNABLE):
+            raise RegistryError(f"{name!r} holds {_kind(member)}, {_EXPECTED}")
+    return members
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _last_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+# --- naming -------------------------------------------------------------------------------------
+
+
+class Registry:
+    """The agents by name. The first registered one is the default, else the built-in `assistant`.
+
+    A registered agent wins over a built-in one of its name. Agents that can be reached by handoff have names
+    too, for turns that go on with whoever spoke last: two of one name are a RegistryError.
+    """
+
+    def __init__(
+        self,
+        found: Sequence[Found],
+        builtin: Sequence[Runnable],
+        adoption: Adoption,
+        *,
+        default_model: str | None = None,
+    ) -> None:
+        self._adoption = adoption
+        self._registered: dict[str, Runnable] = {}
+        self._reachable: dict[str, Runnable] = {}
+        self._add(self._checked(found))
+        self._add([agent for agent in builtin if agent.name not in self._reachable])
+        if not self._registered:
+            raise RegistryError(f"{SETTING}: there is no agent to serve")
+        self.default_name = self._default_name(found)
+        # Described as they were made: what is adopted hides its model's name behind ours.
+        self._descriptions = [describe(agent, default_model) for agent in self._default_first()]
+        for agent in self._registered.values():
+            adoption.register(agent)
+
+    def _add(self, runnables: Sequence[Runnable]) -> None:
+        for runnable in runnables:
+            self._registered[runnable.name] = runnable
+            for each in reachable_by_handoff(runnable):
+                self._reachable.setdefault(each.name, each)
+
+    def _checked(self, found: Sequence[Found]) -> list[Runnable]:
+        """What was found, each once; RegistryError if names do not tell them apart."""
+        problems: list[str] = []
+        sources: dict[str, Found] = {}
+        for each in found:
+            name, known = each.runnable.name, sources.get(each.runnable.name)
+            if not name.strip() or len(name) > MAX_NAME_CHARS or name.startswith("@"):
+                problems.append(
+                    f"{SETTING}: {each.source!r}: {name[:MAX_NAME_CHARS]!r} is no name for an agent: "
+                    f"1 to {MAX_NAME_CHARS} characters, no @ in front"
+                )
+            elif known is not None and known.runnable is not each.runnable:
+                problems.append(_clash(name, known.source, each.source))
+            else:
+                sources[name] = each
+        if not problems:
+            problems = _handoff_clashes(sources)
+        if problems:
+            raise RegistryError("\n".join(problems))
+        return [each.runnable for each in sources.values()]
+
+    def _default_name(self, found: Sequence[Found]) -> str:
+        if found:
+            return found[0].runnable.name
+        return FALLBACK_NAME if FALLBACK_NAME in self._registered else next(iter(self._registered))
+
+    def _default_first(self) -> list[Runnable]:
+        return sorted(self._registered.values(), key=lambda agent: agent.name != self.default_name)
+
+    def is_registered(self, name: str) -> bool:
+        """True for the names that a request may give."""
+        return name in self._registered
+
+    def get(self, name: str) -> Runnable:
+        """The agent of that name: a registered one, or one that a registered one hands off to.
+
+        Raises AgentNotFound.
+        """
+        agent = self._registered.get(name) or self._reachable.get(name)
+        if agent is None:
+            raise AgentNotFound(
+                f"There is no agent {name!r}; there are {', '.join(sorted(self._registered))}.",
+                errors=[{"loc": ["body", "agent"], "message": "no such agent"}],
+            )
+        return agent
+
+    def descriptions(self) -> list[JsonObject]:
+        """All registered agents as `GET /v1/agents` shows them, the default one first."""
+        return self._descriptions
+
+    def tool_schema(self, name: str, tool: str) -> JsonObject | None:
+        """The parameters of a function tool anywhere in an agent's graph, nearest first; None if unknown."""
+        for agent in reachable(self.get(name)):
+            for known in agent.tools:
+                if isinstance(known, FunctionTool) and known.name == tool:
+                    return known.params_json_schema
+        return None
+
+    def observe(self, tool: FunctionTool) -> FunctionTool:
+        """A tool that is not an agent's own (a caller's), made one of the service's."""
+        return self._adoption.observe_tool(tool)
+
+    def adopt(self, agent: Agent[Any]) -> None:
+        """Take in an agent that was made during a turn, before it runs. Cheap if it is known."""
+        self._adoption.watch(agent)
+
+
+def _handoff_clashes(sources: Mapping[str, Found]) -> list[str]:
+    """Names that two agents share which can come to speak: nobody could tell which one spoke last."""
+    problems: list[str] = []
+    owners = {name: (each.runnable, each.source) for name, each in sources.items()}
+    for each in sources.values():
+        for agent in reachable_by_handoff(each.runnable):
+            known, source = owners.setdefault(agent.name, (agent, each.source))
+            if known is not agent:
+                problems.append(_clash(agent.name, source, each.source))
+    return problems
+
+
+def _clash(name: str, one: str, other: str) -> str:
+    where = f"{one!r} and {other!r} each lead to" if one != other else f"{one!r} leads to"
+    return f"{SETTING}: {where} another agent called {name!r}: names must be unique"
