@@ -1,0 +1,1 @@
+"""Measurements and long trials: `make bench`, `make soak`."""
