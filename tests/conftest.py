@@ -4,13 +4,26 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.service.client import TurnwireClient
-from tests.service.process import ServiceProcess
-from tests.upstream.client import Scenario, UpstreamControl
-from tests.upstream.process import upstream_process
+# Before these are imported: their assertions shall say as much as a test's.
+pytest.register_assert_rewrite("tests.e2e", "tests.service", "tests.upstream")
+
+from tests.service.client import TurnwireClient  # noqa: E402
+from tests.service.process import ServiceProcess  # noqa: E402
+from tests.upstream.client import Scenario, UpstreamControl  # noqa: E402
+from tests.upstream.process import upstream_process  # noqa: E402
 
 SWIFT = {"TURNWIRE_HEARTBEAT_S": 1, "TURNWIRE_DISCONNECT_GRACE_S": 0.3}
 """Settings of the shared service, so that tests of what it does after a while need not wait long."""
+HASTY = {
+    "TURNWIRE_UPSTREAM_IDLE_S": 0.5,
+    "TURNWIRE_UPSTREAM_FIRST_BYTE_S": 0.5,
+    "TURNWIRE_UPSTREAM_RETRIES": 0,
+    "TURNWIRE_QUEUE_LIMIT": 1,
+    "TURNWIRE_CANCEL_WAIT_S": 0.3,
+    "TURNWIRE_MAX_STEPS": 3,
+    "TURNWIRE_MAX_BODY_BYTES": 4096,
+}
+"""Limits that a test can hit."""
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +68,22 @@ def responses_service(
     with ServiceProcess(folder, upstream_origin, TURNWIRE_MODEL_API="responses", **SWIFT) as service:
         yield service
         service.check_log()
+
+
+@pytest.fixture(scope="session")
+def hasty_service(tmp_path_factory: pytest.TempPathFactory, upstream_origin: str) -> Iterator[ServiceProcess]:
+    """The service with limits that a test can hit."""
+    folder = tmp_path_factory.mktemp("hasty-service")
+    with ServiceProcess(folder, upstream_origin, **HASTY) as service:
+        yield service
+        service.check_log()
+
+
+@pytest.fixture
+async def hasty_client(hasty_service: ServiceProcess, scenario: Scenario) -> AsyncIterator[TurnwireClient]:
+    client = TurnwireClient(hasty_service.base_url, model=scenario.model)
+    yield client
+    await client.aclose()
 
 
 @pytest.fixture

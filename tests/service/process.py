@@ -28,7 +28,7 @@ class ServiceProcess:
     def __init__(self, folder: Path, upstream_origin: str, **settings: object) -> None:
         self.folder = folder
         self.log: list[str] = []
-        self._environment = _environment(folder, upstream_origin, settings)
+        self.environment = _environment(folder, upstream_origin, settings)
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._address: tuple[str, int] | None = None
@@ -63,7 +63,7 @@ class ServiceProcess:
         """Start the process and return once it says where it listens."""
         self._address = None
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "app"], cwd=REPOSITORY, env=self._environment, stderr=subprocess.PIPE
+            [sys.executable, "-m", "app"], cwd=REPOSITORY, env=self.environment, stderr=subprocess.PIPE
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
@@ -178,6 +178,7 @@ def _environment(folder: Path, upstream_origin: str, settings: Mapping[str, obje
         "TURNWIRE_PORT": 0,
         "TURNWIRE_DATA_DIR": folder,
         "TURNWIRE_AGENTS": "tests.service.agents:AGENTS",
+        "TURNWIRE_CONTEXT": "tests.service.contexts:made",
         "TURNWIRE_MODEL": "scripted",
     }
     return {name: str(value) for name, value in (base | dict(settings)).items() if value is not None}

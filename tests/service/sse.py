@@ -58,15 +58,17 @@ class EventStream:
     async def __anext__(self) -> Frame:
         """The next frame; ends where the response ends. A response that is cut raises httpx.TransportError."""
         while (frame := self._take()) is None:
-            try:
-                part = await anext(self._parts)
-            except StopAsyncIteration:
-                assert not self._waiting, f"the stream ends within a frame: {self._waiting!r}"
-                raise
-            self.raw += part
-            self._waiting += part
+            await self._read()
         self.frames.append(frame)
         return frame
+
+    async def until_ping(self) -> None:
+        """Wait for a heartbeat; no frame may come before it."""
+        before = self.pings
+        while self.pings == before:
+            await self._read()
+            self._skip_pings()
+            assert not self._waiting, f"a frame before the heartbeat: {self._waiting!r}"
 
     async def until(self, kind: str, count: int = 1) -> list[Frame]:
         """Read on until the nth frame of this type (counted from the stream's start); all frames so far."""
@@ -106,10 +108,22 @@ class EventStream:
     def conversation_id(self) -> str:
         return self.response.headers["x-conversation-id"]
 
-    def _take(self) -> Frame | None:
+    async def _read(self) -> None:
+        try:
+            part = await anext(self._parts)
+        except StopAsyncIteration:
+            assert not self._waiting, f"the stream ends within a frame: {self._waiting!r}"
+            raise
+        self.raw += part
+        self._waiting += part
+
+    def _skip_pings(self) -> None:
         while self._waiting.startswith(PING):
             self._waiting = self._waiting[len(PING) :]
             self.pings += 1
+
+    def _take(self) -> Frame | None:
+        self._skip_pings()
         end = self._waiting.find(b"\n\n")
         if end < 0:
             return None
