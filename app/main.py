@@ -1,11 +1,15 @@
 """The composition root: the only place that builds things and reads the settings."""
 
+import asyncio
+import secrets as secrets_module
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
+from agents import set_tracing_disabled
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
@@ -21,10 +25,41 @@ from app.api.request_ids import RequestIds
 from app.api.routes import ROUTERS
 from app.api.state import Api, no_upstreams
 from app.api.streaming import StreamLimits
+from app.builtin_agents import builtin_agents
 from app.domain.json_types import JsonObject
+from app.event_log import EventLogs
 from app.observability.metrics import Metrics
+from app.runtime import local_model
+from app.runtime.agent_graph import Adoption
+from app.runtime.agent_runner import TurnAgentRunner, installed
+from app.runtime.contexts import ContextFactory, ContextFactoryError
+from app.runtime.local_model import LocalModel
+from app.runtime.mcp import McpLimits, MCPServers
+from app.runtime.models.foreign import tapped
+from app.runtime.models.transport import UpstreamLimits
+from app.runtime.preparation import Preparation
+from app.runtime.providers import EmbeddedModel, Providers
+from app.runtime.registry import Registry, RegistryError, load
+from app.runtime.runner import RunLimits, Runner
+from app.runtime.service import AgentRuntime
+from app.runtime.tool_threads import ToolThreads
+from app.runtime.tools import observed, observed_mcp_call
 from app.settings import OVERRIDES, Settings, SettingsError
+from app.store import (
+    DatabaseTooNew,
+    DataFolder,
+    FolderInUse,
+    SqliteStore,
+    UnsupportedDatabase,
+    open_store,
+)
+from app.turns.execution import TurnLimits
+from app.turns.manager import TurnManager
+from app.turns.measures import TurnMeasures
 from app.turns.service import TurnService
+
+FOLDER_WAIT_S = 10
+"""Beyond the grace: how long a process that is stopping may still hold the data folder."""
 
 
 class StartError(Exception):
@@ -47,8 +82,107 @@ Opener = Callable[[Settings], AbstractAsyncContextManager[Services]]
 @asynccontextmanager
 async def open_services(settings: Settings) -> AsyncIterator[Services]:
     """Build everything that turns need, and close it again in reverse. Raises StartError."""
-    raise StartError("There is nothing to run turns with yet.")
-    yield
+    metrics = Metrics()
+    threads = ToolThreads(settings.tool_threads)
+    asyncio.get_running_loop().set_default_executor(threads)
+    async with AsyncExitStack() as stack:
+        store = await _opened_store(settings, stack)
+        logs = EventLogs(store, window_bytes=settings.event_window_bytes)
+        runtime = await _opened_runtime(settings, stack)
+        manager = TurnManager(
+            store,
+            logs,
+            runtime,
+            _turn_limits(settings),
+            default_cancel_mode=settings.cancel_mode,
+            measures=TurnMeasures(metrics),
+        )
+        metrics.watch("turns_running", lambda: manager.count("running"))
+        metrics.watch("turns_queued", lambda: manager.count("queued"))
+        metrics.watch("listeners", lambda: logs.listener_count)
+        metrics.watch("tool_threads_running", lambda: threads.running)
+        metrics.watch("tool_threads_abandoned", lambda: threads.abandoned)
+        await stack.enter_async_context(manager.running())
+        yield Services(manager, metrics, partial(manager.drain, settings.shutdown_grace_s))
+
+
+async def _opened_store(settings: Settings, stack: AsyncExitStack) -> SqliteStore:
+    folder = DataFolder(settings.data_dir, wait_s=settings.shutdown_grace_s + FOLDER_WAIT_S)
+    try:
+        await asyncio.to_thread(folder.acquire)
+        stack.callback(folder.release)
+        database = settings.database_url.get_secret_value() if settings.database_url else folder.database
+        return await stack.enter_async_context(open_store(database, owner=secrets_module.token_hex(8)))
+    except (FolderInUse, DatabaseTooNew, UnsupportedDatabase) as error:
+        raise StartError(str(error)) from error
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise StartError(f"TURNWIRE_DATA_DIR={settings.data_dir}: {reason}") from error
+
+
+async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRuntime:
+    """The registered agents over the configured upstreams."""
+    set_tracing_disabled(True)
+    models = _providers(settings, stack)
+    servers = MCPServers(McpLimits(call_s=settings.tool_timeout_s), observed_mcp_call)
+    adoption = Adoption(
+        observe_tool=partial(observed, timeout_s=settings.tool_timeout_s),
+        wrap_model=tapped,
+        supervise=servers.supervised,
+    )
+    try:
+        found = await load(settings.agents)
+        registry = Registry(found, builtin_agents(), adoption, default_model=models.default_model)
+        contexts = ContextFactory.load(settings.context)
+    except (RegistryError, ContextFactoryError) as error:
+        raise StartError(str(error)) from error
+    await asyncio.to_thread(models.warm_up)
+    await servers.start()
+    stack.push_async_callback(servers.aclose)
+    agent_runner = TurnAgentRunner(models, registry.adopt, tracing_disabled=True)
+    stack.enter_context(installed(agent_runner))
+    preparation = Preparation(registry, models)
+    limits = RunLimits(settings.max_steps, settings.history_items, settings.max_tool_output_bytes)
+    return AgentRuntime(registry, preparation, Runner(preparation, agent_runner, contexts, limits))
+
+
+def _providers(settings: Settings, stack: AsyncExitStack) -> Providers:
+    embedded = None
+    if settings.uses_embedded_model:
+        local = LocalModel()
+        stack.push_async_callback(local.stop)
+        embedded = EmbeddedModel(local_model.MODEL_NAME, local.ensure)
+    key = settings.openai_api_key
+    models = Providers(
+        base_url=settings.openai_base_url,
+        api_key=key.get_secret_value() if key else None,
+        wire=settings.model_api,
+        default_model=settings.model,
+        embedded=embedded,
+        limits=UpstreamLimits(
+            connect_s=settings.upstream_connect_s,
+            first_byte_s=settings.upstream_first_byte_s,
+            idle_s=settings.upstream_idle_s,
+            retries=settings.upstream_retries,
+            max_frame_bytes=settings.max_frame_bytes,
+            max_message_bytes=settings.max_message_bytes,
+        ),
+    )
+    stack.push_async_callback(models.aclose)
+    return models
+
+
+def _turn_limits(settings: Settings) -> TurnLimits:
+    return TurnLimits(
+        max_turns=settings.max_turns,
+        max_turns_per_caller=settings.max_turns_per_caller,
+        queue_limit=settings.queue_limit,
+        turn_timeout_s=settings.turn_timeout_s,
+        cancel_wait_s=settings.cancel_wait_s,
+        disconnect_grace_s=settings.disconnect_grace_s,
+        pause_expiry_s=settings.pause_expiry_s,
+        max_listeners=settings.max_listeners,
+    )
 
 
 def create_app(settings: Settings, opener: Opener = open_services) -> FastAPI:

@@ -73,6 +73,11 @@ class EventLogs:
         log = self._live.get(turn_id)
         return log.listeners if log else 0
 
+    @property
+    def listener_count(self) -> int:
+        """Of all live turns."""
+        return sum(log.listeners for log in self._live.values())
+
     def on_last_listener_left(self, turn_id: TurnId, callback: Callable[[], None]) -> None:
         self._live[turn_id].when_deserted = callback
 

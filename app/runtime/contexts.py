@@ -1,4 +1,4 @@
-"""The run's context object: made for each run by `TURNWIRE_CONTEXT`, and carried over a pause by its own state."""
+"""The run's context object: made for each run by `TURNWIRE_CONTEXT`, carried over a pause by its own state."""
 
 import asyncio
 import importlib

@@ -95,6 +95,8 @@ class SupervisedMCPServer(MCPServer):
         self._keeper: asyncio.Task[None] | None = None
         self._requests: set[asyncio.Future[Any]] = set()
         self._closing = False
+        self._connecting = False
+        self._connection = 0
         self._up = asyncio.Event()
         self._slow = False
         self._failed_at = float("-inf")
@@ -139,6 +141,8 @@ class SupervisedMCPServer(MCPServer):
         if keeper is None:
             return
         self._lose()
+        if self._connecting:
+            keeper.cancel()
         _, late = await asyncio.wait({keeper, *self._requests}, timeout=self._limits.close_s)
         if late:
             logger.warning("MCP server %r did not close in time and is abandoned", self._error_name)
@@ -167,6 +171,7 @@ class SupervisedMCPServer(MCPServer):
         began = clock()
         failure = await self._connect_once()
         if failure is None:
+            self._connection += 1
             self._up.set()
             self._slow = self._told_down = False
             logger.info("MCP server %r is connected", self._error_name)
@@ -181,18 +186,11 @@ class SupervisedMCPServer(MCPServer):
     async def _connect_once(self) -> BaseException | None:
         if getattr(self.server, "session", None) is not None and not _is_closed(self.server):
             return None  # whoever made the agent connected it already
+        self._connecting = True
         try:
-            async with asyncio.timeout(self._limits.connect_s):
-                await self.server.connect()  # type: ignore[no-untyped-call]
-        except asyncio.CancelledError as error:
-            # A transport that collapses cancels whoever waits for it: that is a failure like any other.
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return error
-        except Exception as error:  # noqa: BLE001  a server may fail in any way; it is retried
-            return error
-        return None
+            return await _failure_of(self.server.connect, self._limits.connect_s)
+        finally:
+            self._connecting = False
 
     async def _until_lost(self) -> None:
         while self._up.is_set() and not self._closing:
@@ -202,16 +200,17 @@ class SupervisedMCPServer(MCPServer):
                 self._lose()
 
     async def _disconnect(self) -> None:
-        try:
-            async with asyncio.timeout(self._limits.close_s):
-                await self.server.cleanup()  # type: ignore[no-untyped-call]
-        except Exception as error:  # noqa: BLE001  what could not be closed is replaced all the same
-            logger.warning("MCP server %r did not close: %s", self._error_name, _said(error))
+        failure = await _failure_of(self.server.cleanup, self._limits.close_s)
+        if failure is not None:  # what could not be closed is replaced all the same
+            logger.warning("MCP server %r did not close: %s", self._error_name, _said(failure))
         invalidate = getattr(self.server, "invalidate_tools_cache", None)
         if callable(invalidate):
             invalidate()
 
-    def _lose(self) -> None:
+    def _lose(self, connection: int | None = None) -> None:
+        """The connection is of no more use; a late word about an earlier one changes nothing."""
+        if connection not in (None, self._connection):
+            return
         self._up.clear()
         self._wake.set()
 
@@ -254,6 +253,7 @@ class SupervisedMCPServer(MCPServer):
         A cancelled caller does not wait until the server has been told.
         """
         await self._require()
+        connection = self._connection
         request = asyncio.ensure_future(send())
         self._requests.add(request)
         request.add_done_callback(self._forget)
@@ -266,17 +266,17 @@ class SupervisedMCPServer(MCPServer):
         if request.cancelled() and self._closing:
             raise UserError(f"MCP server {self._error_name!r} is being closed")
         if request.cancelled():
-            raise self._broken(None)
+            raise self._broken(connection, None)
         error = request.exception()
         if error is None:
             return request.result()
         if _is_unsent(error):
-            self._lose()
+            self._lose(connection)
             raise Unsent from error
-        raise self._broken(error) if _is_broken(error) else error
+        raise self._broken(connection, error) if _is_broken(error) else error
 
-    def _broken(self, error: BaseException | None) -> UserError:
-        self._lose()
+    def _broken(self, connection: int, error: BaseException | None) -> UserError:
+        self._lose(connection)
         broken = UserError(f"the connection to MCP server {self._error_name!r} broke: it may have acted or not")
         broken.__cause__ = error
         return broken
@@ -293,7 +293,7 @@ class SupervisedMCPServer(MCPServer):
             try:
                 return await self._request(send, limit_s)
             except Unsent as error:
-                raise self._broken(error) from error
+                raise self._broken(self._connection, error) from error
 
     # tools
 
@@ -412,6 +412,24 @@ class MCPServers:
         """Close all at once, each within its `close_s`."""
         self._started = False
         await asyncio.gather(*(keeper.cleanup() for keeper in self._servers.values()))
+
+
+async def _failure_of(action: Callable[[], Awaitable[object]], limit_s: float) -> BaseException | None:
+    """Do it within the limit; whatever went wrong is the answer, but for a cancel that is meant for us.
+
+    A transport that collapses cancels whoever waits for it: that is a failure like any other.
+    """
+    try:
+        async with asyncio.timeout(limit_s):
+            await action()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return error
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  a server may fail in any way
+        return error
+    return None
 
 
 def _is_closed(server: MCPServer) -> bool:

@@ -18,7 +18,9 @@ _FENCE = re.compile(r"\s*```[A-Za-z0-9_-]*[ \t]*\n(?P<body>.*?)\n?\s*```\s*", re
 
 # A caller's regular expression would run on our threads, and nothing bounds how long; patterns are left to
 # the provider. References are resolved within the schema alone: nothing is ever fetched.
-_Validator = validators.extend(Draft202012Validator, {"pattern": None, "patternProperties": None})
+_Validator: Any = validators.extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {"pattern": None, "patternProperties": None}
+)
 
 
 def without_fence(text: str) -> str:

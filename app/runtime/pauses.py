@@ -8,6 +8,7 @@ import json
 from typing import Any, Literal
 
 from agents import FunctionTool, RunState
+from agents.exceptions import UserError
 from agents.items import ToolApprovalItem
 from agents.tool_context import ToolContext
 
@@ -37,7 +38,7 @@ def client_tool(tool: ClientTool) -> FunctionTool:
 async def _supplied_output(context: ToolContext[Any], arguments: str) -> Any:
     frame = current_scope.get()
     if not isinstance(frame, RunFrame):
-        raise RuntimeError("a client tool runs only in a turn")
+        raise UserError("a client tool runs only in a turn")
     supplied = frame.turn.supplied[context.tool_call_id]
     if supplied.error is None:
         return supplied.output

@@ -51,7 +51,7 @@ class Preparation:
         return normalise(list(items), wire=self.models.wire_of(None), seeding=True).items
 
     def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
-        """Against the schema of the tool, wherever in the agent's graph it is; unknown tools are not checked."""
+        """Against the schema of the tool, wherever in the agent's graph it is; unknown ones are not checked."""
         schema = self._registry.tool_schema(agent, tool)
         if schema is not None:
             check_value(schema, arguments, loc)

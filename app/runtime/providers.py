@@ -89,6 +89,11 @@ class Providers(ModelProvider):
         """True if an upstream serves a model of that name; the environment's is taken to serve any."""
         return self._upstream_of(name) is not None
 
+    def wire_of(self, name: str | None) -> Wire:
+        """The wire on which a model is asked; the default model's for None or a model of a user's own."""
+        upstream = self._upstream_of(name or self.default_model) or self._upstream_of(self.default_model)
+        return upstream.wire if upstream else "chat_completions"
+
     def get_model(self, model_name: str | None) -> Model:
         """Raises UpstreamFailure (`upstream_rejected`) for a name that nobody serves."""
         name = model_name or self.default_model

@@ -87,7 +87,7 @@ class Runner:
             logger.warning("paused state refused: %s", mismatch)
             message = f"The paused state no longer fits: {mismatch}. Send the request again."
             return RunFailed(TurnError("interrupted", message, retryable=True))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # The boundary of a run: whatever an agent, a tool or the SDK raised becomes the turn's error.
             failure = turn_error(error)
             log = logger.exception if failure.code == "internal" else logger.info
@@ -222,7 +222,7 @@ class _Run:
         if not isinstance(event, RunItemStreamEvent):
             return
         if isinstance(event.item, ToolCallOutputItem | HandoffOutputItem):
-            item: Item = dict(event.item.to_input_item())  # type: ignore[arg-type]
+            item: Item = dict(event.item.to_input_item())
             if item.get("type") in OUTPUT_TYPES:
                 close_unrun(self._scope.top, item)
                 self._scope.record_output(item)

@@ -8,10 +8,12 @@ import asyncio
 import copy
 import json
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agents import FunctionTool
+from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
+from mcp.types import CallToolResult
 
 from app.domain.history import call_output
 from app.runtime.failures import redacted
@@ -63,7 +65,7 @@ class ObservedInvoker:
             if call:
                 call.raised = said
             return said
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises goes on to the SDK
             raise self._failed(frame, context, error) from error.__cause__
 
     def _failed(self, frame: RunFrame, context: ToolContext[Any], error: Exception) -> Exception:
@@ -99,3 +101,25 @@ def _is_object(arguments: str) -> bool:
         return isinstance(json.loads(arguments), dict)
     except ValueError:
         return False
+
+
+async def observed_mcp_call(
+    context: RunContextWrapper[Any], call: Callable[[], Awaitable[CallToolResult]]
+) -> CallToolResult:
+    """A call of an MCP server's tool: remembers for the call's event what went wrong."""
+    frame = current_scope.get()
+    call_id = context.tool_call_id if isinstance(context, ToolContext) else None
+    known = frame.call(call_id) if isinstance(frame, RunFrame) and call_id else None
+    token = current_call.set(call_id)
+    try:
+        result = await call()
+    except Exception as error:
+        if known:
+            known.raised = said(error)
+        raise
+    finally:
+        current_call.reset(token)
+    if known and result.is_error:
+        texts = [part.text for part in result.content if part.type == "text"]
+        known.raised = redacted(" ".join(texts))[:MAX_ERROR_CHARS] or "the tool reports an error"
+    return result

@@ -39,6 +39,7 @@ class Checkpointer:
         if self._wal_bytes() > PASSIVE_BYTES:
             _run_checkpoint(raw, "PASSIVE")
         if self._wal_bytes() > TRUNCATE_BYTES:
+            _run_checkpoint(raw, "PASSIVE")  # what was written meanwhile, so that little is left to wait for
             _run_checkpoint(raw, "TRUNCATE")
 
     def _wal_bytes(self) -> int:

@@ -28,7 +28,7 @@ from app.domain.ports import (
     Settlement,
     Store,
 )
-from app.domain.turn import Turn, TurnError, advance, now, timestamp
+from app.domain.turn import Turn, TurnError, TurnStatus, advance, now, timestamp
 from app.errors import StoreUnavailable
 from app.turns.endings import Ending, ended, ending_of, remaining_items, terminal_event
 from app.turns.live import LiveTurn
@@ -119,6 +119,9 @@ class Execution:
         if caller_name is None:
             return len(self._live)
         return sum(live.turn.caller.name == caller_name for live in self._live.values())
+
+    def count_status(self, status: TurnStatus) -> int:
+        return sum(live.turn.status == status for live in self._live.values())
 
     def queue_lock(self, conversation_key: int) -> anyio.Lock:
         """Whoever starts or ends queued turns of a conversation holds it."""

@@ -294,6 +294,10 @@ class TurnManager(Conversations):
                 return agent
         raise AgentNotFound(f"There is no agent {name!r}.")
 
+    def count(self, status: TurnStatus) -> int:
+        """Live turns of this process that are `queued` or `running`."""
+        return self._execution.count_status(status)
+
     @property
     def draining(self) -> bool:
         return self._execution.draining

@@ -7,7 +7,7 @@ functions as any other: a crash, a restart or a cancel of a paused turn are no s
 from app.domain.ledger import Ledger
 from app.domain.ports import EventLog, Prepared, Store
 from app.domain.turn import Turn, TurnError
-from app.event_log.encoding import event_from_json
+from app.event_log import event_from_json
 from app.turns.endings import INTERRUPTED, Ending
 from app.turns.live import LiveTurn
 
@@ -26,8 +26,9 @@ async def ledger_of(store: Store, turn: Turn) -> tuple[Ledger, int]:
     ledger, last = Ledger(), 0
     while entries := await store.events(turn.key, last):
         for entry in entries:
-            if (known := event_from_json(entry.data)) is not None:
-                ledger.apply(*known)
+            event, origin = event_from_json(entry.data)
+            if event is not None:
+                ledger.apply(event, origin)
         last = entries[-1].seq
     return ledger, last
 

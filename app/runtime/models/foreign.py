@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from app.domain.json_types import JsonObject
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
+from app.runtime.models.model import UpstreamModel
 from app.runtime.models.null_observer import NullObserver
 from app.runtime.models.outgoing import as_items, call_ids
 from app.runtime.models.reply import Reply, protocol_failure
@@ -192,6 +193,11 @@ async def _closing(stream: AsyncIterator[Any]) -> AsyncGenerator[AsyncIterator[A
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()
+
+
+def tapped(model: Model) -> Model:
+    """`model`, reporting to the observer; one of ours comes back as it is."""
+    return model if isinstance(model, UpstreamModel | TappedModel) else TappedModel(model)
 
 
 def _as_frame(event: Any) -> JsonObject:
