@@ -397,6 +397,46 @@ async def test_an_error_that_a_server_answers_is_passed_on_and_keeps_the_connect
         assert server.server.connects == 1
 
 
+class Collapsing(Forgetful):
+    """Its transport has collapsed: waiting for it to close is cancelled from within."""
+
+    async def cleanup(self) -> None:
+        raise asyncio.CancelledError
+
+
+async def test_a_connection_that_collapses_while_it_is_closed_is_replaced() -> None:
+    async with supervised(Collapsing(ConnectionResetError())) as server:
+        with pytest.raises(UserError, match="may have acted or not"):
+            await server.call_tool("t", {})
+        assert await text(server.call_tool("t", {})) == "ok"
+
+
+async def test_a_late_failure_of_an_earlier_connection_leaves_the_new_one() -> None:
+    own = Forgetful(MCPError(code=INVALID_REQUEST, message="Session terminated"))
+    async with supervised(own) as server:
+        assert await text(server.call_tool("t", {})) == "ok"
+        assert own.connects == 2
+        server._lose(1)
+        assert server.connected
+
+
+async def test_closing_does_not_wait_for_a_server_that_never_answers() -> None:
+    reached = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        reached.set()
+        await reader.read()
+        writer.close()
+
+    listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with listener, supervised(http(listener.sockets[0].getsockname()[1])) as server:
+        with fail_after(5):
+            await reached.wait()
+        assert not server.connected
+        with fail_after(2):
+            await server.cleanup()
+
+
 def test_each_server_has_one_keeper() -> None:
     servers = MCPServers()
     one, other = Forgetful(), Forgetful()
