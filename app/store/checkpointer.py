@@ -13,8 +13,9 @@ _CACHE_MIB = 1
 
 
 class Checkpointer:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, truncate_bytes: int = TRUNCATE_BYTES) -> None:
         self._database = database
+        self._truncate_bytes = truncate_bytes
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="turnwire-checkpointer", daemon=True)
 
@@ -32,13 +33,14 @@ class Checkpointer:
             # In TRUNCATE the writer is held off while readers are waited for: not for long.
             raw.execute("PRAGMA busy_timeout = 20")
             while not self._stop.wait(INTERVAL_S):
-                self._checkpoint(raw)
+                self.checkpoint(raw)
             _run_checkpoint(raw, "TRUNCATE")
 
-    def _checkpoint(self, raw: sqlite3.Connection) -> None:
+    def checkpoint(self, raw: sqlite3.Connection) -> None:
+        """What is done each half second."""
         if self._wal_bytes() > PASSIVE_BYTES:
             _run_checkpoint(raw, "PASSIVE")
-        if self._wal_bytes() > TRUNCATE_BYTES:
+        if self._wal_bytes() > self._truncate_bytes:
             _run_checkpoint(raw, "PASSIVE")  # what was written meanwhile, so that little is left to wait for
             _run_checkpoint(raw, "TRUNCATE")
 

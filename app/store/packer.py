@@ -25,15 +25,19 @@ class Packer:
     def __init__(self, database: Database, writer: Writer) -> None:
         self._database = database
         self._writer = writer
+        self.idle = threading.Event()
+        """Set while nothing is left to do."""
         self._work_waits = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="turnwire-packer", daemon=True)
 
     def start(self) -> None:
+        self._work_waits.set()  # what an earlier process left
         self._thread.start()
 
     def wake(self) -> None:
         """A turn has ended."""
+        self.idle.clear()
         self._work_waits.set()
 
     def stop(self) -> None:
@@ -62,6 +66,7 @@ class Packer:
                 behind = pack.last_seq
             if not self._stopping:
                 self._write(partial(events.mark_packed, turn_key=turn_key))
+        self.idle.set()
 
     def _write(self, work: Work[Any]) -> None:
         pause = threading.Event()

@@ -63,25 +63,25 @@ class SqliteStore:
     def __init__(self, database: Database, owner: str) -> None:
         loop = asyncio.get_running_loop()
         self._owner = owner
-        self._writer = Writer(database, loop)
+        self.writer = Writer(database, loop)
         self._readers = Readers(database, loop)
-        self._packer = Packer(database, self._writer)
+        self.packer = Packer(database, self.writer)
         self._checkpointer = Checkpointer(database)
 
     def begin(self) -> None:
-        for worker in (self._writer, self._readers, self._packer, self._checkpointer):
+        for worker in (self.writer, self._readers, self.packer, self._checkpointer):
             worker.start()
 
     def stop(self) -> None:
         """What waits is finished first. Blocks: for a thread that may wait."""
-        for worker in (self._packer, self._readers, self._writer, self._checkpointer):
+        for worker in (self.packer, self._readers, self.writer, self._checkpointer):
             worker.stop()
 
     def _read(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
         return self._readers.submit(work)
 
     def _write(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
-        return self._writer.submit(work, durable=durable)
+        return self.writer.submit(work, durable=durable)
 
     # --- conversations ---
 
@@ -198,7 +198,7 @@ class SqliteStore:
 
     async def settle(self, settlement: Settlement) -> None:
         await self._write(lambda c: turns.settle(c, settlement), durable=True)
-        self._packer.wake()
+        self.packer.wake()
 
     async def orphans(self) -> list[Turn]:
         return await self._read(lambda c: turns.orphans(c, self._owner))
@@ -217,7 +217,7 @@ class SqliteStore:
     def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]:
         if batch.items or not batch.entries:
             return self._write(lambda c: turns.record(c, turn_key, batch))
-        return self._writer.append(events.append_row(turn_key, batch.entries))
+        return self.writer.append(events.append_row(turn_key, batch.entries))
 
     async def append(self, turn_key: int, batch: EventBatch) -> None:
         await self.submit(turn_key, batch)
@@ -237,7 +237,7 @@ class SqliteStore:
 
     async def ready(self) -> bool:
         """True if a transaction can be had within two seconds; after a refusal, only if one can be written."""
-        probe = _write_a_little if self._writer.failing else _nothing
+        probe = _write_a_little if self.writer.failing else _nothing
         try:
             async with asyncio.timeout(READY_S):
                 await self._write(probe)

@@ -52,10 +52,13 @@ class _Job:
 class Writer:
     """Jobs are done in the order in which they were submitted; a promise is kept after its COMMIT."""
 
-    def __init__(self, database: Database, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, database: Database, loop: asyncio.AbstractEventLoop, *, capacity: int = CAPACITY
+    ) -> None:
         self.failing = False
         """True from a refusal of the database until the next commit that brings something."""
         self._database = database
+        self._capacity = capacity
         self._loop = loop
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._stopping = False
@@ -96,7 +99,7 @@ class Writer:
     def _put(self, job: _Job) -> None:
         if self._stopping:
             job.promise.set_exception(StoreUnavailable("The service is stopping.", retry_after_s=5))
-        elif self._queue.qsize() >= CAPACITY:
+        elif self._queue.qsize() >= self._capacity:
             job.promise.set_exception(StoreUnavailable("The store is overloaded.", retry_after_s=1))
         else:
             self._queue.put(job)
@@ -162,8 +165,8 @@ class Writer:
         try:
             with _Savepoint(raw):
                 raw.executemany(APPEND, [job.row for job in jobs if job.row is not None])
-        except sqlite3.Error:
-            _check_open(raw)
+        except sqlite3.Error as error:
+            _check_open(raw, error)
             return [self._append_one(raw, job) for job in jobs]
         return [Outcome(job.promise) for job in jobs]
 
@@ -171,7 +174,7 @@ class Writer:
         try:
             raw.execute(APPEND, job.row or ())
         except sqlite3.Error as error:
-            _check_open(raw)
+            _check_open(raw, error)
             return self._refusal(job, error)
         return Outcome(job.promise)
 
@@ -182,10 +185,9 @@ class Writer:
             with _Savepoint(raw):
                 return Outcome(job.promise, result=job.work(connection))
         except REFUSALS as error:
-            _check_open(raw)
+            _check_open(raw, error)
             return self._refusal(job, error)
         except Exception as error:  # noqa: BLE001 - whatever a job raises is its submitter's to handle
-            _check_open(raw)
             return Outcome(job.promise, error=error)
 
     def _refusal(self, job: _Job, error: Exception) -> Outcome:
@@ -207,7 +209,7 @@ class _Savepoint:
             self._raw.execute("RELEASE job")
 
 
-def _check_open(raw: sqlite3.Connection) -> None:
-    """A full disk or an I/O error can undo the whole transaction: then all of its jobs have failed."""
+def _check_open(raw: sqlite3.Connection, error: Exception) -> None:
+    """A full disk or an I/O error can undo the whole transaction: then all of its jobs have failed by it."""
     if not raw.in_transaction:
-        raise sqlite3.OperationalError("the transaction was undone")
+        raise error
