@@ -111,10 +111,11 @@ class UpstreamFailure(Exception):
 
 def reported_failure(error: ProviderError, *, secrets: Iterable[str] = ()) -> UpstreamFailure:
     """The failure that stands for an error which a provider told within a stream."""
-    said = shown(error.message, secrets) or ", ".join(error.names) or "it gave no reason"
-    return UpstreamFailure(
-        turn_code(error), f"The model's provider reports an error: {said}", status=error.status
-    )
+    told = (*error.names[:2], *([str(error.status)] if error.status else []))
+    kind = f" ({', '.join(told)})" if told else ""
+    said = shown(error.message, secrets) or "it gave no reason"
+    message = f"The model's provider reports an error{kind}: {said}"
+    return UpstreamFailure(turn_code(error), message, status=error.status)
 
 
 def turn_error(error: BaseException) -> TurnError:

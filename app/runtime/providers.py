@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
-import httpx2
 from agents import FunctionTool, Model, ModelProvider, ModelSettings
 from agents.models import get_default_model
 
@@ -159,8 +159,8 @@ def _embedded_upstream(embedded: EmbeddedModel, limits: UpstreamLimits) -> Upstr
 
 def _host(url: str) -> str:
     try:
-        return httpx2.URL(url).host
-    except httpx2.InvalidURL:
+        return urlsplit(url).hostname or ""
+    except ValueError:
         return ""
 
 

@@ -20,7 +20,7 @@ from app.runtime.models.outgoing import call_ids
 from app.runtime.models.reply import Decoder, Reply
 from app.runtime.models.requests import ModelRequest, input_items, outgoing
 from app.runtime.models.responses import ResponsesDecoder
-from app.runtime.models.sdk_objects import completed_events, model_response
+from app.runtime.models.sdk_objects import completed_events, model_response, unfenced
 from app.runtime.models.transport import RefusedRequest, Upstream
 from app.runtime.observer import ModelCallObserver, current_scope
 
@@ -114,6 +114,8 @@ class UpstreamModel(Model):
                     "input_tokens": reply.counts.input_tokens,
                     "output_tokens": reply.counts.output_tokens,
                 }
+            if request.output_schema is not None and not request.output_schema.is_plain_text():
+                reply.output = unfenced(reply.output)
             return reply
 
 

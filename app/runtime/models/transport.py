@@ -1,19 +1,21 @@
 """An upstream: where it is, what it demands, and how one request is sent and its answer read.
 
-One HTTP client each. Time-outs are ours: connecting, the first byte, silence between reads. Nothing is retried
-and no redirect is followed here.
+One HTTP client each, of aiohttp: a read costs it a third of what it costs httpx2 (`bench/model_stream.py`), and
+paced streams are all reads. Time-outs are ours: the first byte, silence between reads. Nothing is retried and
+no redirect is followed here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from math import isfinite
 from typing import Any, Final, Literal, Protocol
+from urllib.parse import urlsplit
 
+import aiohttp
 import httpx2
 
 from app.runtime.failures import UpstreamFailure, redacted, shown
@@ -33,7 +35,6 @@ AFTERMATH_S: Final = 3.0
 """How long usage may come after a finish."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RETRY_AFTER_S: Final = 86_400.0
-MAX_KEPT_CONNECTIONS: Final = 100
 KEPT_FOR_S: Final = 30.0
 MIB: Final = 1024 * 1024
 _DONE: Final = b"[DONE]"
@@ -67,7 +68,8 @@ class Access:
 
 
 def bearer_access(base_url: str, api_key: str) -> Access:
-    return Access(base_url, {"authorization": f"Bearer {api_key}"}, (api_key,))
+    key = api_key.strip()
+    return Access(base_url, {"authorization": f"Bearer {key}"}, (key,))
 
 
 class Endpoint(Protocol):
@@ -117,7 +119,7 @@ class Upstream:
     `replay_reasoning`: which reasoning that a Chat Completions server sent goes back to it, in the field in
     which it came, with the tool calls that followed it. `turn`: that of the turn under way, which thinking
     models demand; `always`: also that of earlier turns; `never`. `body_defaults` are fields of each request
-    that nobody set.
+    that nobody set. `trust_env`: proxies of the environment are used.
     """
 
     def __init__(
@@ -141,19 +143,15 @@ class Upstream:
         self.refuses_stream_options = False
         """Learnt: the server refused a request because of `stream_options`."""
         self._endpoint = endpoint
-        self._client = httpx2.AsyncClient(
-            trust_env=trust_env,
-            follow_redirects=False,
-            timeout=httpx2.Timeout(None, connect=self.limits.connect_s),
-            limits=httpx2.Limits(
-                max_connections=None,
-                max_keepalive_connections=MAX_KEPT_CONNECTIONS,
-                keepalive_expiry=KEPT_FOR_S,
-            ),
-        )
+        self._trust_env = trust_env
+        self._ssl = httpx2.create_ssl_context()
+        self._client: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        self._closed = True
+        if self._client is not None:
+            await self._client.close()
 
     async def renew(self) -> bool:
         return await self._endpoint.renew()
@@ -164,82 +162,91 @@ class Upstream:
         Raises UpstreamFailure. The connection is closed on every way out but a clean end.
         """
         access = await self._endpoint.access()
-        request = self._request(access, outgoing)
         began = False
         try:
             async with asyncio.timeout(self.limits.first_byte_s) as patience:
-                response = await self._client.send(request, stream=True)
+                response = await self._post(access, outgoing)
                 began = True
                 try:
                     await self._read(response, decoder, patience, access)
                 finally:
-                    await response.aclose()
+                    response.close()
                 return response.headers.get("x-request-id")
         except UpstreamFailure as failure:
             failure.message = redacted(failure.message, access.secrets)
             failure.args = (failure.message,)
             raise
-        except TimeoutError as error:
+        except (aiohttp.ClientError, OSError) as error:
+            # A time-out is an OSError too, and aiohttp's connecting time-out is one of each.
             if decoder.whole:
                 return None
-            raise _silence(self.limits, began) from error
-        except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            if decoder.whole:
-                return None
-            raise _broken(error, began) from error
+            raise self._broken(error, began) from error
 
-    def _request(self, access: Access, outgoing: Outgoing) -> httpx2.Request:
-        url = httpx2.URL(access.base_url)
+    async def _post(self, access: Access, outgoing: Outgoing) -> aiohttp.ClientResponse:
+        parts = urlsplit(access.base_url)
         headers = {**_HEADERS, **access.headers, **{k.lower(): v for k, v in outgoing.extra_headers.items()}}
-        return self._client.build_request(
-            "POST",
-            url.copy_with(path=url.path.rstrip("/") + outgoing.path),
-            content=outgoing.body,
+        return await self._session().post(
+            parts._replace(path=parts.path.rstrip("/") + outgoing.path).geturl(),
+            params={k: _query_value(v) for k, v in outgoing.extra_query.items() if v is not None},
+            data=outgoing.body,
             headers=headers,
-            params=dict(outgoing.extra_query) or None,
+            allow_redirects=False,
         )
 
-    async def _read(
-        self, response: httpx2.Response, decoder: Decoder, patience: asyncio.Timeout, access: Access
-    ) -> None:
-        encoded = response.headers.get("content-encoding", "identity") != "identity"
-        chunks = response.aiter_bytes() if encoded else response.aiter_raw()
-        async with aclosing(chunks):
-            if not response.is_success:
-                raise await self._refusal(response, chunks, patience, access)
-            await self._stream(chunks, decoder, patience)
+    def _session(self) -> aiohttp.ClientSession:
+        """Made by the first request: it belongs to the event loop that runs then."""
+        if self._closed:
+            raise UpstreamFailure("shutting_down", "The service is shutting down")
+        if self._client is None:
+            self._client = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_FOR_S, ssl=self._ssl),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=self._trust_env,
+            )
+        return self._client
 
-    async def _stream(self, chunks: AsyncIterator[bytes], decoder: Decoder, patience: asyncio.Timeout) -> None:
+    async def _read(
+        self, response: aiohttp.ClientResponse, decoder: Decoder, patience: asyncio.Timeout, access: Access
+    ) -> None:
+        if not 200 <= response.status < 300:
+            raise await self._refusal(response, patience, access)
+        try:
+            start = await _first_bytes(response.content)
+            if start[:1] in (b"{", b"[", b"<"):
+                await self._document(start, response.content, decoder, patience)
+            else:
+                await self._stream(start, response.content, decoder, patience)
+        except FrameTooLarge as error:
+            raise protocol_failure(str(error)) from error
+
+    async def _stream(
+        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: asyncio.Timeout
+    ) -> None:
         clock = asyncio.get_running_loop().time
         idle_s = self.limits.idle_s
         reader = FrameReader(self.limits.max_frame_bytes)
-        try:
-            start = await _first_bytes(chunks)
-            if start[:1] in (b"{", b"[", b"<"):
-                await self._document(start, chunks, decoder, patience)
+        _decode(reader.feed(start), decoder)
+        while not decoder.done:
+            patience.reschedule(clock() + (min(idle_s, AFTERMATH_S) if decoder.whole else idle_s))
+            piece = await content.readany()
+            if not piece:
+                _decode(reader.finish(), decoder)
                 return
-            _decode(reader.feed(start), decoder)
-            while not decoder.done:
-                patience.reschedule(clock() + (min(idle_s, AFTERMATH_S) if decoder.whole else idle_s))
-                chunk = await anext(chunks, None)
-                if chunk is None:
-                    _decode(reader.finish(), decoder)
-                    return
-                _decode(reader.feed(chunk), decoder)
-        except FrameTooLarge as error:
-            raise protocol_failure(str(error)) from error
+            _decode(reader.feed(piece), decoder)
         patience.reschedule(clock() + DRAIN_S)
-        async for _ in chunks:
+        while await content.readany():
             pass
 
     async def _document(
-        self, start: bytes, chunks: AsyncIterator[bytes], decoder: Decoder, patience: asyncio.Timeout
+        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: asyncio.Timeout
     ) -> None:
         """No stream but a document: a whole answer is taken, an error or a page is not."""
         patience.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
-        body = await _gather(start, chunks, self.limits.max_message_bytes)
-        if body is None:
-            raise protocol_failure(f"a document of more than {self.limits.max_message_bytes} bytes")
+        limit = self.limits.max_message_bytes
+        body = await _gather(start, content, limit)
+        if len(body) > limit:
+            raise protocol_failure(f"a document of more than {limit} bytes")
         if body.startswith(b"<"):
             raise protocol_failure("a page instead of a stream")
         try:
@@ -251,27 +258,51 @@ class Upstream:
             raise protocol_failure(f"JSON instead of a stream{': ' + told if told else ''}")
 
     async def _refusal(
-        self, response: httpx2.Response, chunks: AsyncIterator[bytes], patience: asyncio.Timeout, access: Access
+        self, response: aiohttp.ClientResponse, patience: asyncio.Timeout, access: Access
     ) -> RefusedRequest:
-        """The failure that an answer with another status than 200 is."""
+        """The failure that an answer with another status than 2xx is."""
         patience.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
-        body = await _gather(b"", chunks, MAX_ERROR_BYTES) or b""
-        text = body.decode("utf-8", "replace")
+        body = await _gather(b"", response.content, MAX_ERROR_BYTES)
+        text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
         try:
-            told = read_error(loads(body), response.status_code)
+            told = read_error(loads(body), response.status)
         except NotJson:
-            told = read_error(text, response.status_code)
-        status = response.status_code
+            told = read_error(text, response.status)
         said = shown(told.message, access.secrets)
         failure = RefusedRequest(
             turn_code(told),
-            f"The upstream answered {status}{': ' + said if said else ''}",
-            status=status,
+            f"The upstream answered {response.status}{': ' + said if said else ''}",
+            status=response.status,
             retry_after_s=retry_after(response.headers, datetime.now(UTC)),
-            transient=status in (408, 409, 429) or status >= 500,
+            transient=response.status in (408, 409, 429) or response.status >= 500,
         )
         failure.said = text
         return failure
+
+    def _broken(self, error: Exception, began: bool) -> UpstreamFailure:
+        limits = self.limits
+        match error:
+            case aiohttp.InvalidURL():
+                return UpstreamFailure("upstream_unreachable", "The upstream's URL cannot be used")
+            case aiohttp.ServerTimeoutError():
+                what = f"The upstream cannot be reached within {limits.connect_s:g} s"
+                return UpstreamFailure("upstream_unreachable", what, transient=True)
+            case TimeoutError():
+                silent = f"was silent for {limits.idle_s:g} s"
+                what = silent if began else f"did not answer within {limits.first_byte_s:g} s"
+                return UpstreamFailure("upstream_timeout", f"The upstream {what}", transient=True)
+            case _ if not began:
+                return UpstreamFailure("upstream_unreachable", "The upstream cannot be reached", transient=True)
+            case _:
+                failure = protocol_failure("the connection was cut before its end")
+                failure.transient = True
+                return failure
+
+
+def _query_value(value: Any) -> str | list[str]:
+    if isinstance(value, list | tuple):
+        return [str(v) for v in value]
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _decode(frames: list[tuple[bytes, bytes]], decoder: Decoder) -> None:
@@ -288,48 +319,21 @@ def _decode(frames: list[tuple[bytes, bytes]], decoder: Decoder) -> None:
         decoder.feed(name, frame)
 
 
-async def _first_bytes(chunks: AsyncIterator[bytes]) -> bytes:
+async def _first_bytes(content: aiohttp.StreamReader) -> bytes:
     """The body up to and with its first byte that is not blank; blanks alone may be keepalives."""
-    async for chunk in chunks:
-        if not chunk.isspace():
-            return chunk.lstrip(b" \t\r\n") if chunk[:1].isspace() else chunk
+    while piece := await content.readany():
+        if not piece.isspace():
+            return piece.lstrip(b" \t\r\n") if piece[:1].isspace() else piece
     return b""
 
 
-async def _gather(start: bytes, chunks: AsyncIterator[bytes], limit: int) -> bytes | None:
-    """The whole body, None if it is larger than `limit`."""
+async def _gather(start: bytes, content: aiohttp.StreamReader, limit: int) -> bytes:
+    """The whole body, or somewhat more than `limit` of a larger one."""
     parts, size = [start], len(start)
-    async for chunk in chunks:
-        size += len(chunk)
-        if size > limit:
-            return None
-        parts.append(chunk)
+    while size <= limit and (piece := await content.readany()):
+        size += len(piece)
+        parts.append(piece)
     return b"".join(parts).strip()
-
-
-def _silence(limits: UpstreamLimits, began: bool) -> UpstreamFailure:
-    what = (
-        f"was silent for {limits.idle_s:g} s" if began else f"did not answer within {limits.first_byte_s:g} s"
-    )
-    return UpstreamFailure("upstream_timeout", f"The upstream {what}", transient=True)
-
-
-def _broken(error: Exception, began: bool) -> UpstreamFailure:
-    match error:
-        case httpx2.InvalidURL() | httpx2.UnsupportedProtocol():
-            return UpstreamFailure("upstream_unreachable", "The upstream's URL cannot be used")
-        case httpx2.ConnectTimeout():
-            return UpstreamFailure(
-                "upstream_unreachable", "The upstream cannot be reached in time", transient=True
-            )
-        case _ if not began:
-            return UpstreamFailure("upstream_unreachable", "The upstream cannot be reached", transient=True)
-        case httpx2.TransportError():
-            failure = protocol_failure("the connection was cut before its end")
-            failure.transient = True
-            return failure
-        case _:
-            return protocol_failure("it cannot be decoded")
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
@@ -359,7 +363,7 @@ def _bounded(seconds: float) -> float | None:
 def is_loopback(base_url: str) -> bool:
     """True if `base_url` leads to this machine: no proxy stands between."""
     try:
-        host = httpx2.URL(base_url).host
+        host = urlsplit(base_url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
-    except (httpx2.InvalidURL, ValueError):
+    except ValueError:
         return False
