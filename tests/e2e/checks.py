@@ -36,7 +36,7 @@ async def the_next_turn_is_valid(
     client: TurnwireClient, scenario: Scenario, conversation: str, kept: Sequence[Shape]
 ) -> None:
     await scenario.script({"text": "Fine."})
-    turn = await client.run("And now?", conversation=conversation)
+    turn = await client.run("And now?", conversation=conversation, agent="plain")
     request = await scenario.last_request()
     assert turn["status"] == "completed", turn["error"]
     assert request.problems == []

@@ -1,6 +1,6 @@
 """The moments at which a turn is cancelled: how to bring a turn there, and what each mode leaves behind.
 
-Every moment's script has two steps at least, so that `after_step` ends a turn that would have gone on.
+Where a step is under way its script has a second one, so that `after_step` ends a turn that would have gone on.
 """
 
 import json
@@ -76,7 +76,7 @@ _ASKING = {"text": "Let me look.", "tool_calls": [{"name": "ask_helper", "argume
 MOMENTS = [
     Moment(
         "in set-up",
-        lambda scenario: [_STEP, _LAST],
+        lambda scenario: [],
         keep=_always(USER),
         after_step=_always(USER),
         open_request=False,

@@ -213,17 +213,19 @@ async def test_a_tool_that_swallows_its_cancel_does_not_hold_the_turn(
 
 
 async def test_lost_threads_slow_nobody_down(client: TurnwireClient, scenario: Scenario) -> None:
-    call = {"name": "slow_sync", "arguments": {"q": scenario.gate("tool")}}
-    lost = 12
-    await scenario.script(*[{"tool_calls": [call]}] * lost)
-    turns = [await client.start("hello", agent="worker") for _ in range(lost)]
-    await scenario.held("tool")
+    lost = [f"tool-{number}" for number in range(12)]
+    calls = [{"name": "slow_sync", "arguments": {"q": scenario.gate(name)}} for name in lost]
+    await scenario.script(*[{"tool_calls": [call]} for call in calls])
+    turns = [await client.start("hello", agent="worker") for _ in lost]
+    for name in lost:
+        await scenario.held(name)
     await asyncio.gather(*(client.cancel(turn["id"]) for turn in turns))
     await scenario.script({"tool_calls": [{"name": "lookup", "arguments": {"q": "kelp"}}]})
     began = time.monotonic()
     assert (await client.run("hello", agent="worker"))["status"] == "completed"
     assert time.monotonic() - began < 2
-    await scenario.release("tool")
+    for name in lost:
+        await scenario.release(name)
 
 
 async def test_usage_is_counted_for_a_cancelled_turn(client: TurnwireClient, scenario: Scenario) -> None:

