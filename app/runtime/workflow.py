@@ -11,7 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from agents import Agent, RunConfig, RunHooks, RunResultBase
+from agents import Agent, RunConfig, RunHooks
+from agents.result import RunResultBase
 
 from app.domain.json_types import Item, JsonObject
 

@@ -18,6 +18,7 @@ class Seen:
     """What a model sees of a request, the same for both wires.
 
     `user_text`: the newest user message. `new_outputs`: outputs of the calls made since then, in order.
+    `said`: every text of the assistant so far, in order.
     """
 
     model: str
@@ -26,6 +27,7 @@ class Seen:
     new_outputs: tuple[str, ...]
     tools: tuple[str, ...]
     turns: int
+    said: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, request: dict[str, Any]) -> "Seen":
@@ -39,6 +41,7 @@ class Seen:
             new_outputs=tuple(text for role, text in entries[newest + 1 :] if role == "tool"),
             tools=tuple(_tool_name(tool) for tool in request.get("tools") or ()),
             turns=len(users),
+            said=tuple(text for role, text in entries if role == "assistant" and text),
         )
 
 

@@ -1,0 +1,10 @@
+"""The healthcare support desk: a workflow of four agents, a sandbox, documents and a person's approval.
+
+Everything in it is synthetic.
+"""
+
+from app.builtin_agents.healthcare_support.records import Records
+from app.builtin_agents.healthcare_support.workflow import HealthcareSupport
+from app.builtin_agents.healthcare_support.workspace import TurnWorkspaces
+
+__all__ = ["HealthcareSupport", "Records", "TurnWorkspaces"]

@@ -1,0 +1,1 @@
+"""What `make demo` shows: agents at work without a model's provider."""
