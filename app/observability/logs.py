@@ -31,7 +31,7 @@ QUIET = ("uvicorn.access", "openai", "openai.agents", "httpx2", "httpcore2", "mc
 """Libraries whose chatter may hold what users say: from them warnings and errors only."""
 STDERR = 2
 CAPACITY = 10_000
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "context"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "context", "color_message"}
 
 
 @contextmanager
