@@ -8,7 +8,15 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from agents import Agent, AgentHookContext, ItemHelpers, RunContextWrapper, RunHooks, Tool
+from agents import (
+    Agent,
+    AgentHookContext,
+    ItemHelpers,
+    RunContextWrapper,
+    RunHooks,
+    Tool,
+    default_tool_error_function,
+)
 from agents.items import ModelResponse, TResponseInputItem
 from agents.tool_context import ToolContext
 
@@ -16,6 +24,10 @@ from app.domain.history import OUTPUT_TYPES
 from app.runtime.outputs import plain_json
 from app.runtime.scope import RunFrame
 from app.runtime.step import ToolCall
+
+MAX_REASON_CHARS = 500
+DEFAULT_FAILURE = default_tool_error_function(RunContextWrapper(None), Exception())
+"""What the SDK says for an agent as a tool, or a tool of an MCP server, that failed."""
 
 
 class RunWatcher(RunHooks[Any]):
@@ -65,6 +77,8 @@ class RunWatcher(RunHooks[Any]):
         self, context: RunContextWrapper[Any], agent: Agent[Any], tool: Tool, result: object
     ) -> None:
         if isinstance(context, ToolContext) and (call := self._call(context)) is not None:
+            if call.raised is None and (call.interrupted or result == DEFAULT_FAILURE):
+                call.raised = str(result)[:MAX_REASON_CHARS]
             if context.tool_call is not None and call.item["type"] == "function_call":
                 item: Any = ItemHelpers.tool_call_output_item(context.tool_call, result)
             else:
@@ -92,7 +106,7 @@ def close_unrun(frame: RunFrame, output_item: dict[str, Any]) -> None:
     if call is None:
         return
     if call.raised is None and call.blocked is None:
-        call.blocked = str(output_item.get("output") or "")[:500]
+        call.blocked = str(output_item.get("output") or "")[:MAX_REASON_CHARS]
     frame.tool_ended(call.call_id, output_item.get("output"), output_item, elapsed_ms(call))
 
 

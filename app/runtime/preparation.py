@@ -11,7 +11,7 @@ from app.domain.conversation import NewItem
 from app.domain.json_types import JsonObject
 from app.domain.ports import Prepared
 from app.domain.turn import TurnRequest
-from app.errors import InvalidRequest, ModelNotFound
+from app.errors import AgentNotFound, InvalidRequest, ModelNotFound
 from app.runtime.inputs import normalise
 from app.runtime.observer import current_scope
 from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
@@ -37,6 +37,10 @@ class Preparation:
         name = request.agent or agent or self._registry.default_name
         if name == LAST:
             name = last_agent or agent or self._registry.default_name
+        elif request.agent is not None and not self._registry.is_registered(name):
+            raise AgentNotFound(
+                f"There is no agent {name!r}.", errors=[{"loc": ["body", "agent"], "message": "no such agent"}]
+            )
         chosen = self._registry.get(name)
         model = self._model(request, chosen)
         self._check_client_tools(request, chosen)

@@ -15,6 +15,7 @@ from agents import Agent, RunConfig, RunResultStreaming, RunState
 from agents.items import HandoffOutputItem, ToolCallOutputItem
 from agents.run_config import ToolErrorFormatterArgs
 from agents.stream_events import RunItemStreamEvent, StreamEvent
+from anyio import to_thread
 
 from app.domain.conversation import NewItem
 from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
@@ -95,7 +96,7 @@ class Runner:
             return RunFailed(failure, rollback=_ends_as_rollback(failure, error))
 
     async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
-        model_input = await asyncio.to_thread(_model_input, job, self._limits.history_items)
+        model_input = await to_thread.run_sync(_model_input, job, self._limits.history_items)
         scope = TurnScope(
             sink,
             taken_ids=_ids(job),
@@ -108,7 +109,7 @@ class Runner:
         saved: JsonObject | None = None
         sdk_state: JsonObject | None = None
         if job.state is not None:
-            sdk_state, saved, step = await asyncio.to_thread(paused_state.unpacked, job.state, model_input)
+            sdk_state, saved, step = await to_thread.run_sync(paused_state.unpacked, job.state, model_input)
             if step is not None:
                 scope.top.resume_step(step)
         async with self._contexts.open(job.turn, saved) as context:
@@ -272,7 +273,7 @@ class _Run:
             sdk_state = state.to_json(context_serializer=lambda _: {})
             return paused_state.packed(sdk_state, self._model_input, context, step)
 
-        return await asyncio.to_thread(pack)
+        return await to_thread.run_sync(pack)
 
 
 async def _unwind(result: RunResultStreaming) -> None:

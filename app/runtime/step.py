@@ -19,6 +19,7 @@ class ToolCall:
     started_at: float | None = None
     raised: str | None = None
     blocked: str | None = None
+    interrupted: bool = False
     ended: bool = False
 
     def verdict(self, output: object) -> tuple[ToolStatus, str | None]:

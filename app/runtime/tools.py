@@ -9,9 +9,10 @@ import copy
 import json
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from agents import FunctionTool, RunContextWrapper
+from agents.tool import _FailureHandlingFunctionToolInvoker
 from agents.tool_context import ToolContext
 from mcp.types import CallToolResult
 
@@ -32,7 +33,7 @@ class ObservedInvoker:
     """Stands where a tool's `on_invoke_tool` stood; without a turn it only passes on."""
 
     def __init__(self, tool: FunctionTool, timeout_s: float) -> None:
-        self.original = tool.on_invoke_tool
+        self.original: Callable[[ToolContext[Any], str], Awaitable[Any]] = tool.on_invoke_tool
         self._name = tool.name
         # An agent as a tool is bounded by its turn; a tool with its own limit by that (the SDK's doing).
         unbounded = tool._is_agent_tool or tool.timeout_seconds is not None
@@ -65,6 +66,11 @@ class ObservedInvoker:
             if call:
                 call.raised = said
             return said
+        except asyncio.CancelledError:
+            # The SDK's own time limit cancels too, and then says so to the model: see `RunWatcher.on_tool_end`.
+            if call:
+                call.interrupted = True
+            raise
         except Exception as error:  # noqa: BLE001 - whatever a tool raises goes on to the SDK
             raise self._failed(frame, context, error) from error.__cause__
 
@@ -79,12 +85,30 @@ class ObservedInvoker:
         return error
 
 
+class ObservedDecoratedInvoker(ObservedInvoker, _FailureHandlingFunctionToolInvoker):
+    """The same for tools made by `@function_tool`: where an approval is decided call by call, the SDK asks this
+    private class whether validation would change the arguments that the policy has seen, and then a person
+    is asked. Of any other invoker it would not ask."""
+
+    def __init__(self, tool: FunctionTool, timeout_s: float) -> None:
+        ObservedInvoker.__init__(self, tool, timeout_s)
+        original = cast(_FailureHandlingFunctionToolInvoker, self.original)
+        _FailureHandlingFunctionToolInvoker.__init__(
+            self, original._invoke_tool_impl, original._on_handled_error, function_tool=tool
+        )
+
+    def __agents_bind_function_tool__(self, function_tool: FunctionTool) -> "ObservedDecoratedInvoker":
+        return self
+
+
 def observed(tool: FunctionTool, *, timeout_s: float) -> FunctionTool:
     """A copy of `tool` as the service runs it; a copy of ours comes back as it is."""
     if isinstance(tool.on_invoke_tool, ObservedInvoker):
         return tool
     watched = copy.copy(tool)
-    watched.on_invoke_tool = ObservedInvoker(watched, timeout_s)
+    decorated = isinstance(watched.on_invoke_tool, _FailureHandlingFunctionToolInvoker)
+    invoker = ObservedDecoratedInvoker if decorated else ObservedInvoker
+    watched.on_invoke_tool = invoker(watched, timeout_s)
     return watched
 
 

@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable
 
+from anyio import to_thread
+
 from app.domain.caller import Caller
 from app.domain.conversation import Conversation
 from app.domain.events import TurnQueued
@@ -60,7 +62,8 @@ class Admissions:
         self._reserve(caller)
         try:
             conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
-            prepared = self._prepared(request, conversation or None)
+            # On a thread: input may be megabytes of base64.
+            prepared = await to_thread.run_sync(self._prepared, request, conversation or None)
             return await self._stored(caller, conversation_id, request, idempotency, prepared)
         finally:
             self._release(caller)

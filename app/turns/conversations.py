@@ -4,6 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 
+from anyio import to_thread
+
 from app.domain.caller import Caller
 from app.domain.conversation import Conversation, Page, PageRequest, StoredItem
 from app.domain.events import LogEntry
@@ -38,7 +40,7 @@ class Conversations(ABC):
         items: Sequence[JsonObject],
     ) -> Conversation:
         self._check_agent(agent)
-        seeds = self._runtime.seed_items(items)
+        seeds = await to_thread.run_sync(self._runtime.seed_items, items)
         return await self._store.create_conversation(
             caller, conversation_id or new_conversation_id(), agent=agent, metadata=metadata, items=seeds
         )

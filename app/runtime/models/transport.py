@@ -183,10 +183,9 @@ class Upstream:
             raise self._broken(error, began) from error
 
     async def _post(self, access: Access, outgoing: Outgoing) -> aiohttp.ClientResponse:
-        parts = urlsplit(access.base_url)
         headers = {**_HEADERS, **access.headers, **{k.lower(): v for k, v in outgoing.extra_headers.items()}}
         return await self._session().post(
-            parts._replace(path=parts.path.rstrip("/") + outgoing.path).geturl(),
+            _address(access.base_url, outgoing.path),
             params={k: _query_value(v) for k, v in outgoing.extra_query.items() if v is not None},
             data=outgoing.body,
             headers=headers,
@@ -283,7 +282,7 @@ class Upstream:
         limits = self.limits
         match error:
             case aiohttp.InvalidURL():
-                return UpstreamFailure("upstream_unreachable", "The upstream's URL cannot be used")
+                return _unusable_url()
             case aiohttp.ServerTimeoutError():
                 what = f"The upstream cannot be reached within {limits.connect_s:g} s"
                 return UpstreamFailure("upstream_unreachable", what, transient=True)
@@ -297,6 +296,19 @@ class Upstream:
                 failure = protocol_failure("the connection was cut before its end")
                 failure.transient = True
                 return failure
+
+
+def _address(base_url: str, path: str) -> str:
+    """`path` beneath a base URL, whose query stays."""
+    try:
+        parts = urlsplit(base_url)
+    except ValueError as error:
+        raise _unusable_url() from error
+    return parts._replace(path=parts.path.rstrip("/") + path).geturl()
+
+
+def _unusable_url() -> UpstreamFailure:
+    return UpstreamFailure("upstream_unreachable", "The upstream's URL cannot be used")
 
 
 def _query_value(value: Any) -> str | list[str]:
