@@ -84,18 +84,18 @@ class Listener:
         async for data in frames:
             await self._open()
             for start in range(0, len(data), PIECE):
-                await self._put(data[start : start + PIECE], more=True)
+                await self._put(_body(data[start : start + PIECE]))
         await self._open()
-        await self._put(b"", more=False)
+        await self._put(_body(b"", more=False))
 
     async def _open(self) -> None:
         if not self.opened:
             self.opened = True
-            await self._send(self._head)
+            await self._put(self._head)
 
-    async def _put(self, body: bytes, *, more: bool) -> None:
+    async def _put(self, message: Message) -> None:
         self._sending_since = self._now()
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        await self._send(message)
         self._sending_since = None
         self._last_sent = self._now()
 
@@ -107,14 +107,16 @@ class Listener:
     async def _keep_alive(self, scope: CancelScope) -> None:
         """Open the answer if nothing else has, break silence, and notice a socket that takes nothing."""
         await anyio.sleep(OPEN_WITHIN_S)
-        await self._open()
+        if not self.opened:
+            self.opened = True
+            await self._put_aside(self._head)
         while not self.stalled:
             await anyio.sleep(self._until_due())
             now = self._now()
             if self._sending_since is not None:
                 self.stalled = now - self._sending_since >= self._limits.stall_s
             elif self._filler and now - self._last_sent >= self._limits.heartbeat_s:
-                await self._break_silence(self._filler)
+                await self._put_aside(_body(self._filler))
         scope.cancel()
 
     def _until_due(self) -> float:
@@ -122,12 +124,16 @@ class Listener:
             return max(0.0, self._sending_since + self._limits.stall_s - self._now())
         return max(0.0, self._last_sent + self._limits.heartbeat_s - self._now()) if self._filler else 1.0
 
-    async def _break_silence(self, filler: bytes) -> None:
-        """Between frames only: whoever sends a frame has set `_sending_since`."""
+    async def _put_aside(self, message: Message) -> None:
+        """Send between frames: whoever sends a frame, or a piece of one, has set `_sending_since`."""
         with anyio.move_on_after(self._limits.stall_s) as limit:
-            await self._send({"type": "http.response.body", "body": filler, "more_body": True})
+            await self._send(message)
         self.stalled = limit.cancelled_caught
         self._last_sent = self._now()
+
+
+def _body(data: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": data, "more_body": more}
 
 
 async def stream(

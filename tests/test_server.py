@@ -1,0 +1,194 @@
+"""The server on real sockets: how it cuts, bounds and stops. Raw sockets where a client would be too polite."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from app.server import MAX_HEAD_BYTES
+from tests.api.fake_turns import FakeTurns
+from tests.api.serving import app_of, served
+from tests.wire.sse_parser import parse
+
+pytestmark = pytest.mark.anyio
+
+HI = {"input": "hi"}
+
+
+@asynccontextmanager
+async def client_of(turns: FakeTurns, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(app_of(turns, **settings)) as url, httpx.AsyncClient(base_url=url, timeout=5) as client:
+        yield client
+
+
+async def exchange(client: httpx.AsyncClient, request: bytes) -> bytes:
+    """Send bytes as they are; return all that comes until the connection is closed."""
+    with anyio.fail_after(5):
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+
+async def test_a_stream_ends_cleanly_after_its_last_frame() -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client, client.stream("POST", "/v1/turns", json=HI) as answer:
+        turns.say(await turns.first(), "Hello")
+        turns.end(turns.only)
+        body = await answer.aread()
+    assert [m.event for m in parse(body)] == ["turn.started", "message.delta", "turn.completed"]
+    assert "connection" not in answer.headers
+    assert "server" not in answer.headers
+
+
+async def test_a_stream_that_is_cut_lacks_its_last_chunk_and_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client, client.stream("POST", "/v1/turns", json=HI) as answer:
+        turns.cut(await turns.first())
+        with pytest.raises(httpx.RemoteProtocolError):
+            await answer.aread()
+    assert not [
+        r for r in caplog.records if r.exc_info or (r.name.startswith("uvicorn") and r.levelname == "ERROR")
+    ]
+
+
+async def test_a_listener_that_leaves_is_noticed_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        for _ in range(20):
+            async with client.stream("POST", "/v1/turns", json=HI) as answer:
+                await anext(answer.aiter_raw())
+        for turn_id in turns.all:
+            await turns.listeners(turn_id, 0)
+    assert not [r for r in caplog.records if r.levelname in ("WARNING", "ERROR")]
+
+
+async def test_a_listener_that_stops_reading_is_cut_and_the_turn_goes_on() -> None:
+    turns = FakeTurns()
+    async with client_of(turns, listener_stall_s=0.2) as client:
+        await client.post("/v1/turns", json={**HI, "background": True})
+        stuck = socket.create_connection((client.base_url.host, client.base_url.port or 80))
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.sendall(b"GET /v1/turns/turn_1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await turns.listeners("turn_1", 1)
+        turns.say("turn_1", "x" * 20_000_000)
+        await turns.listeners("turn_1", 0)
+        stuck.close()
+        turns.end("turn_1")
+        assert (await client.get("/v1/turns/turn_1")).json()["status"] == "completed"
+
+
+async def test_two_hundred_listeners_get_the_same_bytes() -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        await client.post("/v1/turns", json={**HI, "background": True})
+        request = b"GET /v1/turns/turn_1/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        async with asyncio.TaskGroup() as tasks:
+            readers = [tasks.create_task(exchange(client, request)) for _ in range(200)]
+            await turns.listeners("turn_1", 200)
+            turns.say("turn_1", "A", "B")
+            turns.end("turn_1")
+        bodies = {reader.result().split(b"\r\n\r\n", 1)[1] for reader in readers}
+        assert len(bodies) == 1
+        assert bodies.pop().endswith(b"\r\n0\r\n\r\n")
+
+
+async def test_http_1_0_gets_its_stream_and_the_connection_ends_with_it() -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        await client.post("/v1/turns", json={**HI, "background": True})
+        turns.end("turn_1")
+        answer = await exchange(client, b"GET /v1/turns/turn_1/events HTTP/1.0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"event: turn.completed" in answer
+
+
+async def test_pipelined_requests_are_answered_in_order() -> None:
+    request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    async with client_of(FakeTurns()) as client:
+        answer = await exchange(client, request * 3 + last)
+    assert [answer.count(b"HTTP/1.1 200"), answer.count(b"HTTP/1.1 404")] == [3, 1]
+    assert answer.rindex(b"HTTP/1.1 200") < answer.index(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET /" + b"a" * MAX_HEAD_BYTES, b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES]
+)
+async def test_a_request_head_that_is_too_large_is_refused(head: bytes) -> None:
+    async with client_of(FakeTurns()) as client:
+        answer = await exchange(client, head + b"\r\n" * 2)
+    assert answer.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_what_is_no_http_is_refused() -> None:
+    async with client_of(FakeTurns()) as client:
+        assert (await exchange(client, b"HELLO\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_over_the_limit_is_413_while_it_is_still_being_sent() -> None:
+    async with client_of(FakeTurns(), max_body_bytes=1000) as client:
+        head = b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\n"
+        head += b"Content-Type: application/json\r\nConnection: close\r\n"
+        chunked = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"64\r\n" + b" " * 100 + b"\r\n"
+        announced = head + b"Content-Length: 5000\r\n\r\n"
+        for request in (chunked + (b"3e8\r\n" + b" " * 1000 + b"\r\n"), announced):
+            assert (await exchange(client, request)).startswith(b"HTTP/1.1 413 ")
+
+
+@asynccontextmanager
+async def stopping(*signals: signal.Signals) -> AsyncIterator[tuple[httpx.AsyncClient, Process]]:
+    """A server of its own, with one turn under way, whose drain goes on until a line is written to it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.api.stopping"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        port = int(await process.stdout.readline())
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
+            await client.post("/v1/turns", json={**HI, "background": True})
+            for number in signals:
+                process.send_signal(number)
+                assert await process.stdout.readline() == b"draining\n"
+            yield client, process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_drains_while_requests_go_on_and_then_the_process_exits_0(
+    number: signal.Signals,
+) -> None:
+    async with stopping(number) as (client, process):
+        assert (await client.get("/readyz")).status_code == 503
+        assert (await client.get("/v1/turns/turn_1")).json()["status"] == "running"
+        async with client.stream("GET", "/v1/turns/turn_1/events") as answer:
+            assert process.stdin is not None
+            process.stdin.write(b"go\n")
+            body = await answer.aread()
+        assert [m.event for m in parse(body)] == ["turn.started", "turn.failed"]
+        with anyio.fail_after(5):
+            assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_a_second_signal_exits_at_once(number: signal.Signals, status: int) -> None:
+    async with stopping(signal.SIGTERM) as (_, process):
+        process.send_signal(number)
+        with anyio.fail_after(5):
+            assert await process.wait() == status
