@@ -41,7 +41,8 @@ class EventLogs:
         return log
 
     def bind(self, log: TurnLog, turn_key: int, conversation_key: int) -> None:
-        self._live[log.turn_id].bind(turn_key)
+        if (live := self._live.get(log.turn_id)) is not None:  # else it was cut while the turn was admitted
+            live.bind(turn_key)
         self._admissions.set(conversation_key)
 
     def close(self, turn_id: TurnId) -> None:
@@ -79,7 +80,8 @@ class EventLogs:
         return sum(log.listeners for log in self._live.values())
 
     def on_last_listener_left(self, turn_id: TurnId, callback: Callable[[], None]) -> None:
-        self._live[turn_id].when_deserted = callback
+        if (log := self._live.get(turn_id)) is not None:
+            log.when_deserted = callback
 
     async def conversation_changed(self, conversation_key: int, after_key: int) -> None:
         """Also raises LogCut when the service stops, as `turn_changed` does."""

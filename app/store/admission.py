@@ -6,7 +6,7 @@ from app.domain.conversation import Conversation
 from app.domain.ports import Admission, Admitted
 from app.domain.turn import Turn
 from app.errors import NotFound, QueueFull
-from app.store import conversations, idempotency, turns
+from app.store import conversations, idempotency, moves, turns
 
 
 def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
@@ -20,7 +20,7 @@ def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
     queued = sum(turn.status == "queued" for turn in ahead)
     _check_policy(admission, ahead, queued)
     position = queued + 1 if ahead else 0
-    turn, batch = turns.insert_new(
+    turn, batch = moves.insert_new(
         connection,
         _new_turn(conversation, admission, runs=0 if ahead else 1),
         lambda turn: admission.first_batch(turn, position),
@@ -57,7 +57,7 @@ def _conversation(connection: Connection, admission: Admission) -> Conversation:
 def _check_policy(admission: Admission, ahead: list[Turn], queued: int) -> None:
     match admission.request.on_conflict:
         case "reject" if ahead:
-            raise turns.in_progress(_active_first(ahead)[0])
+            raise moves.in_progress(_active_first(ahead)[0])
         case "enqueue" if ahead and queued >= admission.queue_limit:
             raise QueueFull(
                 f"{queued} turns wait in this conversation already; try again when one has ended",
@@ -70,7 +70,7 @@ def _active_first(ahead: list[Turn]) -> tuple[Turn, ...]:
 
 
 def _new_turn(conversation: Conversation, admission: Admission, *, runs: int) -> Turn:
-    return turns.new_turn(
+    return moves.new_turn(
         conversation,
         admission.turn_id,
         admission.request,

@@ -21,7 +21,7 @@ from app.domain.pause import Answers, Asked
 from app.domain.ports import Admission, Admitted, EventBatch, IdempotencyKey, KnownAnswer, Settlement
 from app.domain.turn import Cancel, Turn, TurnStatus
 from app.errors import TurnwireError
-from app.store import asked, conversations, events, items, turns
+from app.store import asked, conversations, events, items, moves, turns
 from app.store import idempotency as keys
 from app.store.admission import admit
 from app.store.checkpointer import Checkpointer
@@ -176,16 +176,16 @@ class SqliteStore:
         return await self._read(lambda c: turns.after(c, conversation_key, after_key))
 
     async def start(self, turn: Turn, batch: EventBatch) -> bool:
-        return await self._write(lambda c: turns.start(c, turn, batch, owner=self._owner))
+        return await self._write(lambda c: moves.start(c, turn, batch, owner=self._owner))
 
     async def pause(self, turn: Turn, state: bytes, batch: EventBatch) -> None:
-        await self._write(lambda c: turns.pause(c, turn, state, batch), durable=True)
+        await self._write(lambda c: moves.pause(c, turn, state, batch), durable=True)
 
     async def answer(self, turn: Turn, answers: Answers, batch: EventBatch) -> None:
-        await self._write(lambda c: turns.answer(c, turn, answers, batch))
+        await self._write(lambda c: moves.answer(c, turn, answers, batch))
 
     async def resume(self, turn: Turn, answers: Answers, batch: EventBatch) -> bool:
-        return await self._write(lambda c: turns.resume(c, turn, answers, batch, owner=self._owner))
+        return await self._write(lambda c: moves.resume(c, turn, answers, batch, owner=self._owner))
 
     async def asked(self, turn_key: int) -> list[Asked]:
         return await self._read(lambda c: asked.of_turn(c, turn_key))
@@ -194,10 +194,10 @@ class SqliteStore:
         return await self._read(lambda c: turns.paused_state(c, turn_key))
 
     async def request_cancel(self, turn_key: int, cancel: Cancel) -> Cancel | None:
-        return await self._write(lambda c: turns.request_cancel(c, turn_key, cancel))
+        return await self._write(lambda c: moves.request_cancel(c, turn_key, cancel))
 
     async def settle(self, settlement: Settlement) -> None:
-        await self._write(lambda c: turns.settle(c, settlement), durable=True)
+        await self._write(lambda c: moves.settle(c, settlement), durable=True)
         self.packer.wake()
 
     async def orphans(self) -> list[Turn]:
@@ -216,7 +216,7 @@ class SqliteStore:
 
     def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]:
         if batch.items or not batch.entries:
-            return self._write(lambda c: turns.record(c, turn_key, batch))
+            return self._write(lambda c: moves.record(c, turn_key, batch))
         return self.writer.append(events.append_row(turn_key, batch.entries))
 
     async def append(self, turn_key: int, batch: EventBatch) -> None:

@@ -94,13 +94,15 @@ async def test_flush_of_an_unbound_log_is_a_defect(live: LiveScene) -> None:
 async def test_batch_that_was_taken_while_a_flush_is_on_its_way_is_shown_after_it(live: LiveScene) -> None:
     turn, log = await live.begin()
     async with live.listening(turn) as listener:
+        await listener.to(1)
         log.append(delta("a"))
         await asyncio.sleep(0)  # the flush leaves in this pass
         log.append(delta("b"))
         last = log.take()
         log.publish(last)
+        live.logs.close(turn.id)
         assert log.published_seq == 1
-        await listener.to(3)
+        await listener.to_end()
 
     assert listener.numbers == [1, 2, 3]
 
