@@ -28,8 +28,8 @@ bench: $(VENV)/.installed-dev  ## the measurements of docs/performance.md
 soak: $(VENV)/.installed-dev  ## kill -9 at random moments, over and over
 	@$(BIN)/python -m bench.soak $(ARGS)
 
-demo: $(VENV)/.installed-dev  ## the service on a scripted upstream, in a terminal
-	@$(BIN)/python -m bench.demo $(ARGS)
+demo: $(VENV)/.installed-dev  ## agents at work without a provider of models, in a terminal
+	@$(BIN)/python -m demo $(ARGS)
 
 install: $(VENV)/.installed-dev  ## everything, and nothing started
 
