@@ -20,8 +20,9 @@ SKILL = "prior-auth-packet-builder"
 STOP_WORDS = frozenset(
     re.findall(
         r"\w+",
-        "about already also been before call could does doing each have here letter much must need only over same "
-        "says should some that their them then there they this those what when where which will with would your",
+        "about already also been before call could does doing each have here letter much must need only "
+        "over same says should some that their them then there they this those what when where which will with "
+        "would your",
     )
 )
 INTENT_WORDS = {

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +21,8 @@ from app.runtime.workflow import WorkflowRun, WorkflowTurn
 from demo.healthcare_brain import brain
 from tests.upstream.brain import Seen
 
-Brain = Callable[[Seen], JsonObject]
+Brain = Callable[[Seen], JsonObject | Awaitable[JsonObject]]
+Answers = tuple[bool, ...]
 MAX_CALLS = 60
 
 
@@ -36,7 +37,7 @@ class BrainModels(ModelProvider):
     def get_model(self, model_name: str | None) -> Model:
         return ScriptedModel([ModelStep.respond(self._respond)] * MAX_CALLS)
 
-    def _respond(self, call: ModelCall) -> list[Any]:
+    async def _respond(self, call: ModelCall) -> list[Any]:
         items = [{"role": "user", "content": call.input}] if isinstance(call.input, str) else call.input
         request = {
             "model": "brain",
@@ -46,7 +47,8 @@ class BrainModels(ModelProvider):
         }
         seen = Seen.of(request)
         self.seen.append(seen)
-        return self._output(self._play(seen))
+        reply = self._play(seen)
+        return self._output(await reply if isinstance(reply, Awaitable) else reply)
 
     def _output(self, reply: JsonObject) -> list[Any]:
         if "text" in reply:
@@ -125,33 +127,27 @@ class Room:
         self.history = list(history)
         self.turn_id = turn_id
         self.saved: JsonObject | None = None
-        self._input = ""
+        self.input_text = ""
 
-    async def resolve(self, text: str, decide: Sequence[bool] = ()) -> Ended:
-        """Run to the end; `decide` holds the answers to the rounds of approvals that must come."""
-        self._input = text
-        state = await self._first_run()
-        for approve in decide:
-            assert isinstance(state, dict), "the turn ended before its approval was asked for"
-            state = await self._go_on(state, approve)
+    async def resolve(self, text: str, *rounds: Answers) -> Ended:
+        """Run to the end; each of `rounds` answers a pause that must come, call by call."""
+        state = await self.begin(text)
+        for answers in rounds:
+            assert isinstance(state, dict), "the turn ended before it asked"
+            state = await self.go_on(state, answers)
         assert isinstance(state, Ended), "the turn waits for an approval"
         return state
 
-    async def pause(self, text: str) -> JsonObject:
-        """Run until an approval is asked for; returns the SDK's state as JSON."""
-        self._input = text
-        state = await self._first_run()
-        assert isinstance(state, dict)
-        return state
-
-    async def _first_run(self) -> Ended | JsonObject:
-        async with self.desk.open(self._turn()) as run:
+    async def begin(self, text: str) -> Ended | JsonObject:
+        """Run to the end, or until an approval is asked for: then the SDK's state as JSON."""
+        self.input_text = text
+        async with self.desk.open(self.turn()) as run:
             return await self._run(run, [*self.history, *run.input])
 
-    async def _go_on(self, sdk_state: JsonObject, approve: bool) -> Ended | JsonObject:
-        async with self.desk.open(self._turn()) as run:
+    async def go_on(self, sdk_state: JsonObject, answers: Answers) -> Ended | JsonObject:
+        async with self.desk.open(self.turn()) as run:
             state: RunState[Any] = await RunState.from_json(run.agent, sdk_state, context_override=run.context)
-            for item in state.get_interruptions():
+            for item, approve in zip(state.get_interruptions(), answers, strict=True):
                 if approve:
                     state.approve(item)
                 else:
@@ -185,7 +181,11 @@ class Room:
         )
         return await Runner.run(agent, input, context=run.context, run_config=config, max_turns=50, **options)
 
-    def _turn(self) -> WorkflowTurn:
+    def names(self) -> list[str]:
+        """The events so far, by name."""
+        return [name for name, _ in self.events]
+
+    def turn(self) -> WorkflowTurn:
         return WorkflowTurn(
             turn_id=self.turn_id,
             conversation_id="conv_1",
@@ -193,7 +193,7 @@ class Room:
             user=None,
             metadata={},
             input=[],
-            input_text=self._input,
+            input_text=self.input_text,
             history=self.history,
             trace_id="trace_" + "0" * 32,
             report=lambda name, data: self.events.append((name, data)),

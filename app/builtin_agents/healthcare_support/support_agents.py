@@ -1,8 +1,16 @@
 """The desk's agents: who does what, who may use whom, and what each must answer with."""
 
+import json
 from dataclasses import dataclass
 
-from agents import Agent, RunResult, RunResultStreaming
+from agents import (
+    Agent,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    RunContextWrapper,
+    RunResult,
+    RunResultStreaming,
+)
 
 from app.builtin_agents.healthcare_support.desk import Desk
 from app.builtin_agents.healthcare_support.handoff import ROUTE_TOOL
@@ -23,6 +31,7 @@ DESCRIPTION = (
 )
 BENEFITS_TOOL = "benefits_review"
 POLICY_TOOL = "policy_packet"
+MAX_REASON_CHARS = 300
 
 ORCHESTRATOR = f"""\
 You run a healthcare support desk. You get one case as JSON: scenario_id, description, transcript,
@@ -81,11 +90,13 @@ def support_agents(records: Records) -> SupportAgents:
                 BENEFITS_TOOL,
                 "Looks up patient, coverage and referral of a case. Input: the case as JSON.",
                 custom_output_extractor=_json_output,
+                failure_error_function=_unfinished,
             ),
             policy_agent(records).as_tool(
                 POLICY_TOOL,
                 "Reads the policies for a case and writes its documents. Input: the case as JSON.",
                 custom_output_extractor=packet_of,
+                failure_error_function=_unfinished,
                 max_turns=MAX_STEPS,
             ),
             route_to_human_queue,
@@ -94,6 +105,13 @@ def support_agents(records: Records) -> SupportAgents:
     )
     memory = Agent[Desk](name="HealthcareMemoryAgent", instructions=MEMORY, output_type=MemoryRecap)
     return SupportAgents(orchestrator, memory)
+
+
+def _unfinished(context: RunContextWrapper[Desk], error: Exception) -> str:
+    """What the orchestrator is told of an agent that ended without its answer: of its own doing, the reason."""
+    by_itself = isinstance(error, MaxTurnsExceeded | ModelBehaviorError)
+    reason = str(error)[:MAX_REASON_CHARS] if by_itself else "it could not go on"
+    return json.dumps({"error": f"The review did not finish: {reason}"})
 
 
 async def _json_output(result: RunResult | RunResultStreaming) -> str:
