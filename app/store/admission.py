@@ -16,7 +16,7 @@ def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
         if known is not None:
             return Admitted(known.turn, 0, None, replayed=True, after=known.after)
     conversation = _conversation(connection, admission)
-    ahead = turns.of_conversation(connection, conversation.key, *turns.UNFINISHED)
+    ahead = turns.unfinished(connection, conversation.key, *turns.UNFINISHED)
     queued = sum(turn.status == "queued" for turn in ahead)
     _check_policy(admission, ahead, queued)
     position = queued + 1 if ahead else 0

@@ -167,7 +167,7 @@ class SqliteStore:
         return await self._read(lambda c: turns.active(c, conversation_key))
 
     async def queued_turns(self, conversation_key: int) -> list[Turn]:
-        return await self._read(lambda c: turns.of_conversation(c, conversation_key, "queued"))
+        return await self._read(lambda c: turns.unfinished(c, conversation_key, "queued"))
 
     async def newest_turn_key(self, conversation_key: int) -> int:
         return await self._read(lambda c: turns.newest_key(c, conversation_key))

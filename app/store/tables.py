@@ -138,7 +138,7 @@ turns = Table(
         unique=True,
         sqlite_where=text("status IN ('running', 'paused')"),
     ),
-    Index("unfinished_turns", "status", "key", sqlite_where=text("ended_at IS NULL")),
+    Index("unfinished_turns", "conversation_key", "key", sqlite_where=text("ended_at IS NULL")),
     Index("ended_turns", "events_form", "ended_at", sqlite_where=text("ended_at IS NOT NULL")),
     sqlite_autoincrement=True,
 )

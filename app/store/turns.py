@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal, not_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal, select
 
 from app.domain.caller import Caller
 from app.domain.conversation import Page, PageRequest
@@ -22,8 +22,10 @@ UNFINISHED: tuple[TurnStatus, ...] = ("queued", "running", "paused")
 _HEAVY = {"input", "state", "answers"}
 _COLUMNS = [column for column in table.c if column.name not in _HEAVY]
 _LAST_EVENT = (
-    select(func.max(tables.events.c.last_seq))
+    select(tables.events.c.last_seq)
     .where(tables.events.c.turn_key == table.c.key)
+    .order_by(tables.events.c.first_seq.desc())
+    .limit(1)
     .correlate(table)
     .scalar_subquery()
 )
@@ -59,24 +61,29 @@ def find(connection: Connection, *conditions: ColumnElement[bool]) -> list[Turn]
     return [_turn(row) for row in connection.execute(_query().where(*conditions).order_by(table.c.key))]
 
 
-def of_conversation(connection: Connection, conversation_key: int, *statuses: TurnStatus) -> list[Turn]:
-    """In order of admission."""
-    return find(connection, table.c.conversation_key == conversation_key, table.c.status.in_(statuses))
+def unfinished(connection: Connection, conversation_key: int, *statuses: TurnStatus) -> list[Turn]:
+    """A conversation's turns in these of the `UNFINISHED` statuses, in order of admission."""
+    return find(connection, table.c.conversation_key == conversation_key, *_under_way(*statuses))
 
 
 def with_status(connection: Connection, status: TurnStatus) -> list[Turn]:
-    """In order of admission."""
-    return find(connection, table.c.status == status, table.c.ended_at.is_(None))
+    """All turns in one of the `UNFINISHED` statuses, in order of admission."""
+    return find(connection, *_under_way(status))
+
+
+def _under_way(*statuses: TurnStatus) -> tuple[ColumnElement[bool], ...]:
+    """That none of them has ended lets the database look at the few that have not."""
+    return table.c.ended_at.is_(None), table.c.status.in_(statuses)
 
 
 def active(connection: Connection, conversation_key: int) -> Turn | None:
-    return next(iter(of_conversation(connection, conversation_key, *ACTIVE)), None)
+    return next(iter(unfinished(connection, conversation_key, *ACTIVE)), None)
 
 
 def orphans(connection: Connection, owner: str) -> list[Turn]:
     """Running turns of another owner. It is gone: the data folder is held by this process."""
     foreign = table.c.owner.is_distinct_from(owner)
-    return find(connection, table.c.status == "running", table.c.ended_at.is_(None), foreign)
+    return find(connection, *_under_way("running"), foreign)
 
 
 def after(connection: Connection, conversation_key: int, key: int) -> Turn | None:
@@ -93,14 +100,9 @@ def newest_key(connection: Connection, conversation_key: int) -> int:
 
 def waiting_conversations(connection: Connection) -> list[int]:
     """Those that have queued turns and no active one."""
-    other = table.alias()
-    is_active = (
-        select(other.c.key)
-        .where(other.c.conversation_key == table.c.conversation_key, other.c.status.in_(tuple(ACTIVE)))
-        .exists()
-    )
-    queued = and_(table.c.status == "queued", table.c.ended_at.is_(None))
-    return list(connection.scalars(select(table.c.conversation_key).where(queued, not_(is_active)).distinct()))
+    queued = select(table.c.conversation_key).where(*_under_way("queued"))
+    active = select(table.c.conversation_key).where(*_under_way(*ACTIVE))
+    return list(connection.scalars(queued.except_(active)))
 
 
 def page(
@@ -145,7 +147,7 @@ def key_in(connection: Connection, conversation_key: int, turn_id: str) -> int:
 def settled_head(connection: Connection, conversation_key: int) -> int | None:
     """Where history leads, without the turn that is under way."""
     query = select(table.c.previous_head_key).where(
-        table.c.conversation_key == conversation_key, table.c.status.in_(tuple(ACTIVE))
+        table.c.conversation_key == conversation_key, *_under_way(*ACTIVE)
     )
     under_way = connection.execute(query).one_or_none()
     return conversations.head_of(connection, conversation_key) if under_way is None else under_way[0]

@@ -1,6 +1,9 @@
 import asyncio
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -105,6 +108,19 @@ async def test_answers_to_a_pause_can_be_remembered_with_the_event_they_follow(s
     known = await scene.store.known_answer(ALICE, key)
     assert known is not None
     assert (known.turn.id, known.after) == (admitted.turn.id, 7)
+
+
+async def test_key_is_forgotten_after_a_day_and_swept(scene: Scene, database: Path) -> None:
+    key = IdempotencyKey("k", "body")
+    first = await scene.admit("one", key=key)
+    with closing(sqlite3.connect(database)) as raw, raw:
+        raw.execute("UPDATE idempotency_keys SET created_at = created_at - 24 * 3600 * 1000000")
+
+    assert await scene.store.known_answer(ALICE, key) is None
+    again = await scene.admit("two", key=IdempotencyKey("k", "another body"))
+    assert again.turn.id != first.turn.id
+    with closing(sqlite3.connect(database)) as raw:
+        assert raw.execute("SELECT count(*) FROM idempotency_keys").fetchone() == (1,)
 
 
 async def test_refused_request_leaves_no_key_no_conversation_and_no_turn(scene: Scene) -> None:

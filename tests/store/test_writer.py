@@ -1,8 +1,9 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,10 +14,10 @@ from sqlalchemy import Connection
 
 from app.errors import StoreUnavailable
 from app.store import SqliteStore
-from app.store.database import Database
+from app.store.database import Database, driver
 from app.store.schema import migrate
 from app.store.writer import Writer
-from tests.store.scene import ALICE, Scene, batch, event
+from tests.store.scene import ALICE, Scene, batch, event, pause_for
 
 pytestmark = pytest.mark.anyio
 
@@ -112,6 +113,22 @@ async def test_durable_job_is_synced_by_its_commit_and_the_next_is_not(
     async with writing(database) as running:
         assert await running.submit(setting, durable=durable) == synchronous
         assert await running.submit(setting) == 1
+
+
+async def test_end_and_pause_of_a_turn_are_synced_and_what_runs_is_not(scene: Scene) -> None:
+    statements: list[str] = []
+    await scene.store.writer.submit(lambda c: driver(c).set_trace_callback(statements.append))
+
+    async def synced(step: Awaitable[object]) -> bool:
+        statements.clear()
+        await step
+        return "PRAGMA synchronous = FULL" in statements
+
+    turn = (await scene.admit("one")).turn
+    assert not await synced(scene.store.append(turn.key, batch(event(2))))
+    assert await synced(scene.settle(replace(turn, last_event_id=2)))
+    other = (await scene.admit("two")).turn
+    assert await synced(scene.store.pause(replace(other, pause=pause_for("p")), b"", batch(event(2))))
 
 
 async def test_append_that_cannot_be_leaves_the_other_appends_alone(scene: Scene) -> None:

@@ -106,7 +106,7 @@ def _turns() -> None:
     op.create_index("turns_of_conversation", "turns", ["conversation_key", "key"])
     op.create_index("turns_of_caller", "turns", ["caller_name", "key"])
     op.create_index("one_active_turn", "turns", ["conversation_key"], unique=True, sqlite_where=active)
-    op.create_index("unfinished_turns", "turns", ["status", "key"], sqlite_where=unfinished)
+    op.create_index("unfinished_turns", "turns", ["conversation_key", "key"], sqlite_where=unfinished)
     op.create_index("ended_turns", "turns", ["events_form", "ended_at"], sqlite_where=ended)
 
 
