@@ -27,6 +27,8 @@ from app.api.state import Api, no_upstreams
 from app.api.streaming import StreamLimits
 from app.builtin_agents import builtin_agents
 from app.domain.json_types import JsonObject
+from app.domain.ports import ArtifactRefused, StoredArtifact
+from app.domain.turn import Turn
 from app.event_log import EventLogs
 from app.observability.metrics import Metrics
 from app.runtime import local_model
@@ -37,6 +39,7 @@ from app.runtime.local_model import LocalModel
 from app.runtime.mcp import McpLimits, MCPServers
 from app.runtime.models.foreign import tapped
 from app.runtime.models.transport import UpstreamLimits
+from app.runtime.plans import Plans
 from app.runtime.preparation import Preparation
 from app.runtime.providers import EmbeddedModel, Providers
 from app.runtime.registry import Registry, RegistryError, load
@@ -142,8 +145,14 @@ async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRun
     agent_runner = TurnAgentRunner(models, registry.adopt, tracing_disabled=True)
     stack.enter_context(installed(agent_runner))
     preparation = Preparation(registry, models)
+    plans = Plans(preparation, contexts, _NoArtifacts())
     limits = RunLimits(settings.max_steps, settings.history_items, settings.max_tool_output_bytes)
-    return AgentRuntime(registry, preparation, Runner(preparation, agent_runner, contexts, limits))
+    return AgentRuntime(registry, preparation, Runner(preparation, agent_runner, plans, limits))
+
+
+class _NoArtifacts:
+    async def add(self, turn: Turn, name: str, content: bytes, media_type: str | None) -> StoredArtifact:
+        raise ArtifactRefused("files are not kept yet")
 
 
 def _providers(settings: Settings, stack: AsyncExitStack) -> Providers:

@@ -47,8 +47,7 @@ def left_behind(
     """
     known = {new.id for new in recorded}
     cut = [m for m in shown if m.item_id not in known]
-    items = _with_outputs(recorded, output_for_open_calls)
-    items = _without_dangling_reasoning(items)
+    items = _with_outputs(_without_dangling_reasoning(recorded), output_for_open_calls)
     return items + [NewItem(m.item_id, partial_message(m)) for m in cut]  # type: ignore[arg-type]
 
 
@@ -214,7 +213,8 @@ def _reasoning_with_followers(items: Sequence[Item]) -> list[Item]:
 
 
 def newest(items: Sequence[Item], limit: int) -> list[Item]:
-    """The newest `limit` items with pairs whole: it starts no later than the call of every output it holds."""
+    """The newest `limit` items with steps whole: no output without its call, no call without its siblings and the
+    reasoning that led to them."""
     if limit <= 0 or len(items) <= limit:
         return list(items)
     start = len(items) - limit
@@ -226,6 +226,6 @@ def newest(items: Sequence[Item], limit: int) -> list[Item]:
         if items[index].get("type") in CALL_TYPES:
             present.add(items[index]["call_id"])
             start = index
-    while start > 0 and items[start - 1].get("type") == "reasoning":
+    while start > 0 and items[start - 1].get("type") in CALL_TYPES | {"reasoning"}:
         start -= 1
     return list(items[start:])

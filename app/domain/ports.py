@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from app.domain.caller import Caller
 from app.domain.conversation import Conversation, NewItem, Page, PageRequest, StoredItem
 from app.domain.events import Event, LogEntry, Origin
-from app.domain.ids import ConversationId, TurnId
+from app.domain.ids import ArtifactId, ConversationId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Answers, Approval, Asked, PauseReason, PendingCall
 from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, TurnStatus
@@ -356,6 +356,46 @@ class Store(Protocol):
         ...
 
     async def ready(self) -> bool: ...
+
+
+# --- artifacts -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredArtifact:
+    """A file that a turn produced; `name` is what its maker called it and never a path. `size` in bytes."""
+
+    id: ArtifactId
+    turn_id: TurnId
+    name: str
+    media_type: str
+    size: int
+    created_at: datetime
+
+    @property
+    def url(self) -> str:
+        return f"/v1/turns/{self.turn_id}/artifacts/{self.id}"
+
+    def as_json(self) -> JsonObject:
+        return {
+            "artifact_id": self.id,
+            "name": self.name,
+            "media_type": self.media_type,
+            "size": self.size,
+            "url": self.url,
+        }
+
+
+class ArtifactKeeper(Protocol):
+    """Where the files of turns are kept, outside of every sandbox."""
+
+    async def add(self, turn: Turn, name: str, content: bytes, media_type: str | None) -> StoredArtifact:
+        """Keep a file, durably. Raises ArtifactRefused beyond the limits or for an impossible name."""
+        ...
+
+
+class ArtifactRefused(Exception):
+    """A file is too large, one too many, or has no name that can be kept."""
 
 
 # --- the runtime --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from agents.mcp import MCPServer
 
 from app.domain.json_types import JsonObject
 from app.runtime.outputs import plain_json
+from app.runtime.workflow import Workflow
 
 
 def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
@@ -96,6 +97,17 @@ def _same(new: list[Any], old: list[Any]) -> bool:
 
 
 # --- what callers are told ----------------------------------------------------------------------
+
+
+def describe_workflow(workflow: Workflow, default_model: str | None = None) -> JsonObject:
+    """A workflow as `GET /v1/agents` shows it: by what it says of itself, and the first of its agents."""
+    first = describe(workflow.agents[0], default_model)
+    return first | {
+        "name": workflow.name,
+        "description": workflow.description or first["description"],
+        "may_pause": any(_may_pause(each) for agent in workflow.agents for each in reachable(agent)),
+        "examples": list(workflow.examples),
+    }
 
 
 def describe(agent: Agent[Any], default_model: str | None = None) -> JsonObject:

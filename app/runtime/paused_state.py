@@ -8,6 +8,7 @@ state keeps its own. A state that no longer fits is refused by `StateMismatch`.
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -42,17 +43,31 @@ def packed(sdk_state: JsonObject, model_input: Sequence[Item], context: JsonObje
     )
 
 
-def unpacked(state: bytes, model_input: Sequence[Item]) -> tuple[JsonObject, JsonObject, Step | None]:
-    """The SDK's state, the context's and the open step. Runs in a thread. Raises StateMismatch."""
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """A stored state, taken apart; `sdk_state` puts the history back."""
+
+    sdk: JsonObject
+    input_digest: str | None
+    context: JsonObject
+    step: Step | None
+
+    def sdk_state(self, model_input: Sequence[Item]) -> JsonObject:
+        """The SDK's state, whole. Runs in a thread. Raises StateMismatch."""
+        if self.input_digest is None:
+            return self.sdk
+        if digest(model_input) != self.input_digest:
+            raise StateMismatch("the history before it has changed")
+        return {**self.sdk, "original_input": [dict(item) for item in model_input]}
+
+
+def unpacked(state: bytes) -> Unpacked:
+    """Runs in a thread. Raises StateMismatch."""
     data = orjson.loads(state)
     if data.get("version") != VERSION:
         raise StateMismatch(f"it was stored by another release (version {data.get('version')!r})")
-    sdk: JsonObject = data["sdk"]
-    if data["input_digest"] is not None:
-        if digest(model_input) != data["input_digest"]:
-            raise StateMismatch("the history before it has changed")
-        sdk["original_input"] = [dict(item) for item in model_input]
-    return sdk, data["context"], data["step"] and _step_from_json(data["step"])
+    step = data["step"] and _step_from_json(data["step"])
+    return Unpacked(data["sdk"], data["input_digest"], data["context"], step)
 
 
 async def restored(agent: Agent[Any], sdk_state: JsonObject, context: Any) -> RunState[Any]:

@@ -17,8 +17,9 @@ from app.runtime.observer import current_scope
 from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
 from app.runtime.pauses import client_tool
 from app.runtime.providers import Providers
-from app.runtime.registry import Registry
+from app.runtime.registry import Registry, Runnable
 from app.runtime.scope import RunFrame
+from app.runtime.workflow import Workflow
 
 LAST = "@last"
 
@@ -42,6 +43,8 @@ class Preparation:
                 f"There is no agent {name!r}.", errors=[{"loc": ["body", "agent"], "message": "no such agent"}]
             )
         chosen = self._registry.get(name)
+        if isinstance(chosen, Workflow):
+            _check_workflow_overrides(request, chosen)
         model = self._model(request, chosen)
         self._check_client_tools(request, chosen)
         if request.output_schema is not None:
@@ -60,9 +63,16 @@ class Preparation:
         if schema is not None:
             check_value(schema, arguments, loc)
 
-    def agent_for(self, request: TurnRequest, prepared: Prepared) -> Agent[Any]:
+    def runnable(self, name: str) -> Runnable:
+        """The registered agent or workflow of that name. Raises AgentNotFound."""
+        return self._registry.get(name)
+
+    def adopt(self, agent: Agent[Any]) -> None:
+        """Take in an agent that was made during a turn."""
+        self._registry.adopt(agent)
+
+    def agent_for(self, request: TurnRequest, agent: Agent[Any]) -> Agent[Any]:
         """The first agent of a turn, with the request's overrides; the registered one is left as it is."""
-        agent = self._registry.get(prepared.agent)
         changes: dict[str, Any] = {}
         if request.instructions is not None:
             changes["instructions"] = request.instructions
@@ -86,7 +96,7 @@ class Preparation:
         )
         return settings if settings != ModelSettings() else None
 
-    def _model(self, request: TurnRequest, agent: Agent[Any]) -> str | None:
+    def _model(self, request: TurnRequest, agent: Runnable) -> str | None:
         if request.model is not None:
             if not self.models.serves(request.model):
                 raise ModelNotFound(
@@ -94,12 +104,14 @@ class Preparation:
                     errors=[{"loc": ["body", "model"], "message": "no upstream serves it"}],
                 )
             return request.model
+        if isinstance(agent, Workflow):
+            agent = agent.agents[0]
         if isinstance(agent.model, str):
             return agent.model
         return self.models.default_model if agent.model is None else None
 
-    def _check_client_tools(self, request: TurnRequest, agent: Agent[Any]) -> None:
-        taken = {tool.name for tool in agent.tools}
+    def _check_client_tools(self, request: TurnRequest, agent: Runnable) -> None:
+        taken = set() if isinstance(agent, Workflow) else {tool.name for tool in agent.tools}
         seen: set[str] = set()
         errors = []
         for index, tool in enumerate(request.tools):
@@ -113,6 +125,16 @@ class Preparation:
                 checked_schema(tool.parameters, ["body", "tools", index, "parameters"])
         if errors:
             raise InvalidRequest("The client tools cannot be used.", errors=errors)
+
+
+def _check_workflow_overrides(request: TurnRequest, workflow: Workflow) -> None:
+    """A workflow decides itself what its agents are told, may call, and give back."""
+    given = [name for name in ("instructions", "output_schema", "tools") if getattr(request, name)]
+    if given:
+        raise InvalidRequest(
+            f"{workflow.name!r} is a workflow: it takes no {', '.join(given)}.",
+            errors=[{"loc": ["body", name], "message": "a workflow does not take it"} for name in given],
+        )
 
 
 def _watched(guardrail: InputGuardrail[Any]) -> InputGuardrail[Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
 
+import httpx2
 from agents import FunctionTool, Model, ModelProvider, ModelSettings
 from agents.models import get_default_model
 
@@ -140,6 +141,7 @@ def _environment_upstream(
         limits=limits,
         is_openai=is_openai,
         trust_env=not is_loopback(url),
+        tls=httpx2.create_ssl_context() if url.lower().startswith("https:") else None,
         replay_reasoning=replay_reasoning,
     )
 

@@ -17,11 +17,18 @@ from agents import Agent, FunctionTool
 
 from app.domain.json_types import JsonObject
 from app.errors import AgentNotFound
-from app.runtime.agent_graph import Adoption, describe, reachable, reachable_by_handoff
+from app.runtime.agent_graph import (
+    Adoption,
+    describe,
+    describe_workflow,
+    reachable,
+    reachable_by_handoff,
+)
+from app.runtime.workflow import Workflow
 
-Runnable = Agent[Any]
+Runnable = Agent[Any] | Workflow
 """What can be registered and run."""
-RUNNABLE = (Agent,)
+RUNNABLE = (Agent, Workflow)
 
 SETTING = "TURNWIRE_AGENTS"
 FALLBACK_NAME = "assistant"
@@ -105,7 +112,7 @@ def _attribute(value: Any, module: str, attribute: str) -> Any:
 
 
 async def _called(function: Callable[..., Any], name: str) -> Any:
-    if isinstance(function, type):
+    if isinstance(function, type) and not issubclass(function, Workflow):
         raise RegistryError(f"{name!r} is the class {function.__name__}, {_EXPECTED}")
     try:
         inspect.signature(function).bind()
@@ -175,15 +182,17 @@ class Registry:
             raise RegistryError(f"{SETTING}: there is no agent to serve")
         self.default_name = self._default_name(found)
         # Described as they were made: what is adopted hides its model's name behind ours.
-        self._descriptions = [describe(agent, default_model) for agent in self._default_first()]
-        for agent in self._registered.values():
-            adoption.register(agent)
+        self._descriptions = [_described(runnable, default_model) for runnable in self._default_first()]
+        for runnable in self._registered.values():
+            for agent in agents_of(runnable):
+                adoption.register(agent)
 
     def _add(self, runnables: Sequence[Runnable]) -> None:
         for runnable in runnables:
             self._registered[runnable.name] = runnable
-            for each in reachable_by_handoff(runnable):
-                self._reachable.setdefault(each.name, each)
+            for agent in agents_of(runnable):
+                for each in reachable_by_handoff(agent):
+                    self._reachable.setdefault(each.name, each)
 
     def _checked(self, found: Sequence[Found]) -> list[Runnable]:
         """What was found, each once; RegistryError if names do not tell them apart."""
@@ -237,10 +246,11 @@ class Registry:
 
     def tool_schema(self, name: str, tool: str) -> JsonObject | None:
         """The parameters of a function tool anywhere in an agent's graph, nearest first; None if unknown."""
-        for agent in reachable(self.get(name)):
-            for known in agent.tools:
-                if isinstance(known, FunctionTool) and known.name == tool:
-                    return known.params_json_schema
+        for first in agents_of(self.get(name)):
+            for agent in reachable(first):
+                for known in agent.tools:
+                    if isinstance(known, FunctionTool) and known.name == tool:
+                        return known.params_json_schema
         return None
 
     def observe(self, tool: FunctionTool) -> FunctionTool:
@@ -252,12 +262,24 @@ class Registry:
         self._adoption.watch(agent)
 
 
+def agents_of(runnable: Runnable) -> list[Agent[Any]]:
+    """The agents that runs of it may begin with."""
+    return runnable.agents if isinstance(runnable, Workflow) else [runnable]
+
+
+def _described(runnable: Runnable, default_model: str | None) -> JsonObject:
+    if isinstance(runnable, Workflow):
+        return describe_workflow(runnable, default_model)
+    return describe(runnable, default_model)
+
+
 def _handoff_clashes(sources: Mapping[str, Found]) -> list[str]:
     """Names that two agents share which can come to speak: nobody could tell which one spoke last."""
     problems: list[str] = []
-    owners = {name: (each.runnable, each.source) for name, each in sources.items()}
-    for each in sources.values():
-        for agent in reachable_by_handoff(each.runnable):
+    agents = {name: each for name, each in sources.items() if isinstance(each.runnable, Agent)}
+    owners = {name: (agents_of(each.runnable)[0], each.source) for name, each in agents.items()}
+    for each in agents.values():
+        for agent in reachable_by_handoff(agents_of(each.runnable)[0]):
             known, source = owners.setdefault(agent.name, (agent, each.source))
             if known is not agent:
                 problems.append(_clash(agent.name, source, each.source))

@@ -6,12 +6,12 @@ that no tap sees. History goes in as plain input and comes out through the sink:
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents import Agent, RunConfig, RunResultStreaming, RunState
+from agents import Agent, RunConfig, RunResultBase, RunResultStreaming, RunState
+from agents.exceptions import UserError
 from agents.items import HandoffOutputItem, ToolCallOutputItem
 from agents.run_config import ToolErrorFormatterArgs
 from agents.stream_events import RunItemStreamEvent, StreamEvent
@@ -21,7 +21,7 @@ from app.domain.conversation import NewItem
 from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
 from app.domain.history import OUTPUT_TYPES, newest, repaired
 from app.domain.ids import new_item_id
-from app.domain.json_types import Item, JsonObject
+from app.domain.json_types import Item
 from app.domain.ports import (
     EventSink,
     RunCompleted,
@@ -33,17 +33,18 @@ from app.domain.ports import (
     RunStopped,
 )
 from app.domain.turn import CancelMode, TurnError
-from app.runtime import contexts, paused_state
+from app.runtime import paused_state
 from app.runtime.agent_runner import TurnAgentRunner
-from app.runtime.contexts import ContextFactory
 from app.runtime.failures import turn_error
 from app.runtime.hooks import close_unrun
 from app.runtime.observer import current_scope
 from app.runtime.outputs import plain_json
 from app.runtime.pauses import Interruptions
+from app.runtime.plans import Plans, trace_id, user_message
 from app.runtime.preparation import Preparation
 from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.tools import said
+from app.runtime.workflow import WorkflowRun
 
 logger = logging.getLogger(__name__)
 
@@ -69,14 +70,14 @@ class Runner:
         self,
         preparation: Preparation,
         agent_runner: TurnAgentRunner,
-        context_factory: ContextFactory,
+        plans: Plans,
         limits: RunLimits,
         *,
         tracing_disabled: bool = True,
     ) -> None:
         self._preparation = preparation
         self._agent_runner = agent_runner
-        self._contexts = context_factory
+        self._plans = plans
         self._limits = limits
         self._tracing_disabled = tracing_disabled
 
@@ -96,7 +97,8 @@ class Runner:
             return RunFailed(failure, rollback=_ends_as_rollback(failure, error))
 
     async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
-        model_input = await to_thread.run_sync(_model_input, job, self._limits.history_items)
+        history = await to_thread.run_sync(_history, job, self._limits.history_items)
+        state = None if job.state is None else await to_thread.run_sync(paused_state.unpacked, job.state)
         scope = TurnScope(
             sink,
             taken_ids=_ids(job),
@@ -104,34 +106,34 @@ class Runner:
             client_tools=frozenset(tool.name for tool in job.turn.request.tools),
             steps_before=job.steps_before,
             max_shown_output=self._limits.max_shown_output,
+            recorded=job.recorded,
         )
-        agent = self._preparation.agent_for(job.turn.request, job.prepared)
-        saved: JsonObject | None = None
-        sdk_state: JsonObject | None = None
-        if job.state is not None:
-            sdk_state, saved, step = await to_thread.run_sync(paused_state.unpacked, job.state, model_input)
-            if step is not None:
-                scope.top.resume_step(step)
-        async with self._contexts.open(job.turn, saved) as context:
-            run = _Run(self, job, scope, control, agent, context, model_input)
-            if sdk_state is None:
-                return await run.begin(list(model_input))
-            return await run.go_on(await paused_state.restored(agent, sdk_state, context))
+        if state is not None and state.step is not None:
+            scope.top.resume_step(state.step)
+        async with self._plans.open(job, scope, history, state.context if state else None) as plan:
+            run = _Run(self, job, scope, control, plan, [*history, *plan.input])
+            if state is None:
+                return await run.begin()
+            sdk_state = await to_thread.run_sync(state.sdk_state, run.model_input)
+            return await run.go_on(await paused_state.restored(plan.agent, sdk_state, plan.context))
 
-    def config(self, job: RunJob) -> RunConfig:
-        return RunConfig(
+    def config(self, job: RunJob, plan: WorkflowRun) -> RunConfig:
+        """The plan's own configuration, with what is always the service's."""
+        return replace(
+            plan.run_config or RunConfig(),
             model=job.turn.request.model,
             model_provider=self._preparation.models,
             model_settings=self._preparation.model_settings(job.turn.request),
             tracing_disabled=self._tracing_disabled,
             workflow_name=job.prepared.agent,
-            group_id=job.turn.conversation_id,
+            trace_id=trace_id(job.turn.id),
+            group_id=plan.run_config.group_id if plan.run_config else job.turn.conversation_id,
             tool_error_formatter=_tool_error,
             tool_not_found_behavior="return_error_to_model",
         )
 
     def start(
-        self, agent: Agent[Any], input: Any, job: RunJob, frame: RunFrame, context: Any
+        self, agent: Agent[Any], input: Any, job: RunJob, frame: RunFrame, plan: WorkflowRun, context: Any
     ) -> RunResultStreaming:
         asked = job.turn.request.max_steps or self._limits.max_steps
         return self._agent_runner.start(
@@ -140,8 +142,12 @@ class Runner:
             frame,
             context=context,
             max_turns=min(asked, self._limits.max_steps),
-            run_config=self.config(job),
+            run_config=self.config(job, plan),
+            hooks=plan.hooks,
         )
+
+    def adopt(self, agent: Agent[Any]) -> None:
+        self._preparation.adopt(agent)
 
     @property
     def limits(self) -> RunLimits:
@@ -157,24 +163,22 @@ class _Run:
         job: RunJob,
         scope: TurnScope,
         control: RunControl,
-        agent: Agent[Any],
-        context: Any,
-        model_input: Sequence[Item],
+        plan: WorkflowRun,
+        model_input: list[Item],
     ) -> None:
         self._runner = runner
         self._job = job
         self._scope = scope
         self._control = control
-        self._agent = agent
-        self._context = context
-        self._model_input = model_input
+        self._plan = plan
+        self.model_input = model_input
         self._result: RunResultStreaming | None = None
         self._tripped: str | None = None
         self._after_step = False
         scope.on_tripped = self._trip
 
-    async def begin(self, input: list[Item]) -> RunOutcome:
-        return await self._drive(input)
+    async def begin(self) -> RunOutcome:
+        return await self._drive(list(self.model_input))
 
     async def go_on(self, state: RunState[Any]) -> RunOutcome:
         """Resume with the answers that the pause got."""
@@ -201,7 +205,13 @@ class _Run:
 
     async def _stream(self, input: Any) -> RunResultStreaming:
         frame = self._scope.top
-        result = self._result = self._runner.start(self._agent, input, self._job, frame, self._context)
+        plan = self._plan
+        result = self._runner.start(plan.agent, input, self._job, frame, plan, plan.context)
+        return await self._drain(result)
+
+    async def _drain(self, result: RunResultStreaming) -> RunResultStreaming:
+        """Follow a run to its end; whoever is cancelled here stops it and waits until it has let go."""
+        self._result = result
         self._after_step = False
         self._control.on_cancel(self._cancelled)
         try:
@@ -246,11 +256,26 @@ class _Run:
         frame = self._scope.top
         frame.close_step()
         output = result.final_output
+        if self._plan.finish is not None:
+            return RunCompleted(None, plain_json(await self._plan.finish(result, self._more)))
         if not isinstance(output, str):
             return RunCompleted(None, plain_json(output))
         if output and output != frame.last_text:
             _say(frame, output)
         return RunCompleted(output, None)
+
+    async def _more(self, agent: Agent[Any], input: str, *, context: Any = None) -> RunResultBase:
+        """See `workflow.RunMore`: another run of the turn, after all that the turn has said so far."""
+        self._runner.adopt(agent)
+        self._scope.record([NewItem(new_item_id(), user_message(input))])
+        before = self.model_input[: len(self.model_input) - len(self._plan.input)]
+        items = [*before, *repaired(new.item for new in self._scope.items)]
+        result = self._runner.start(agent, items, self._job, self._scope.top, self._plan, context)
+        await self._drain(result)
+        if result.interruptions:
+            raise UserError("a run after the main one cannot wait for approvals")
+        self._scope.top.close_step()
+        return result
 
     async def _paused(self, state: RunState[Any], waiting: "Interruptions") -> RunOutcome:
         step = self._scope.top.step
@@ -266,12 +291,12 @@ class _Run:
         return RunPaused(await self._packed(result.to_state()), "step")
 
     async def _packed(self, state: RunState[Any]) -> bytes:
-        context = contexts.saved(self._context)
+        context = self._plan.save()
         step = self._scope.top.step
 
         def pack() -> bytes:
             sdk_state = state.to_json(context_serializer=lambda _: {})
-            return paused_state.packed(sdk_state, self._model_input, context, step)
+            return paused_state.packed(sdk_state, self.model_input, context, step)
 
         return await to_thread.run_sync(pack)
 
@@ -284,10 +309,9 @@ async def _unwind(result: RunResultStreaming) -> None:
         await asyncio.wait({task}, timeout=UNWIND_S)
 
 
-def _model_input(job: RunJob, limit: int) -> list[Item]:
-    """History and input as the model gets them: valid for a strict provider, the newest `limit` items."""
-    history = newest(repaired(stored.item for stored in job.history), limit)
-    return [*history, *(new.item for new in job.prepared.input_items)]
+def _history(job: RunJob, limit: int) -> list[Item]:
+    """What came before, as the model gets it: valid for a strict provider, the newest `limit` items."""
+    return newest(repaired(stored.item for stored in job.history), limit)
 
 
 def _ids(job: RunJob) -> set[str]:

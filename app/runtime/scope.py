@@ -74,8 +74,11 @@ class TurnScope:
         client_tools: frozenset[str],
         steps_before: int,
         max_shown_output: int,
+        recorded: Iterable[NewItem] = (),
     ) -> None:
         self.sink = sink
+        self.items = list(recorded)
+        """The turn's items so far, of all its runs."""
         self.ids = Ids(taken_ids)
         self.deadline = deadline
         self.client_tools = client_tools
@@ -105,7 +108,12 @@ class TurnScope:
         """Record the output of a top agent's call, unless its tool has recorded it already."""
         if item["call_id"] not in self._answered:
             self._answered.add(item["call_id"])
-            self.sink.record([NewItem(new_item_id(), item)])
+            self.record([NewItem(new_item_id(), item)])
+
+    def record(self, items: Sequence[NewItem]) -> None:
+        """Record items that no event announces."""
+        self.items.extend(items)
+        self.sink.record(items)
 
     def answered(self, call_id: str) -> None:
         self._answered.add(call_id)
@@ -163,8 +171,11 @@ class RunFrame:
 
     def emit(self, event: Event, items: Sequence[NewItem] = ()) -> None:
         """Report an event of this run; only the top agent's items are history."""
-        if not self.silent:
-            self.turn.sink.emit(event, self.origin, items if self.is_top else ())
+        if self.silent:
+            return
+        kept = items if self.is_top else ()
+        self.turn.items.extend(kept)
+        self.turn.sink.emit(event, self.origin, kept)
 
     def warn(self, code: str, message: str) -> None:
         if not self.silent:

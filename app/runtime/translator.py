@@ -150,7 +150,7 @@ class ModelCall:
                     requested.append(call)
         self._close_open()
         if self._frame.is_top:
-            self._frame.turn.sink.record(recorded)
+            self._frame.turn.record(recorded)
         self._frame.responded(self._step, requested)
         if requested:
             await self._frame.turn.sink.committed()

@@ -6,6 +6,7 @@ no redirect is followed here.
 """
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,7 +17,6 @@ from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
-import httpx2
 
 from app.runtime.failures import UpstreamFailure, redacted, shown
 from app.runtime.models.chat_messages import ReplayReasoning
@@ -119,7 +119,7 @@ class Upstream:
     `replay_reasoning`: which reasoning that a Chat Completions server sent goes back to it, in the field in
     which it came, with the tool calls that followed it. `turn`: that of the turn under way, which thinking
     models demand; `always`: also that of earlier turns; `never`. `body_defaults` are fields of each request
-    that nobody set. `trust_env`: proxies of the environment are used.
+    that nobody set. `trust_env`: proxies of the environment are used. `tls`: whom to trust, else the system's.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class Upstream:
         limits: UpstreamLimits | None = None,
         is_openai: bool = False,
         trust_env: bool = True,
+        tls: ssl.SSLContext | None = None,
         replay_reasoning: ReplayReasoning = "turn",
         body_defaults: Mapping[str, Any] | None = None,
     ) -> None:
@@ -144,7 +145,7 @@ class Upstream:
         """Learnt: the server refused a request because of `stream_options`."""
         self._endpoint = endpoint
         self._trust_env = trust_env
-        self._ssl = httpx2.create_ssl_context()
+        self._tls = tls
         self._client: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -198,7 +199,7 @@ class Upstream:
             raise UpstreamFailure("shutting_down", "The service is shutting down")
         if self._client is None:
             self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_FOR_S, ssl=self._ssl),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_FOR_S, ssl=self._tls or True),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=self._trust_env,
