@@ -10,9 +10,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agents import Agent, RunConfig, RunResultBase, RunResultStreaming, RunState
+from agents import Agent, RunConfig, RunResultStreaming, RunState
 from agents.exceptions import UserError
 from agents.items import HandoffOutputItem, ToolCallOutputItem
+from agents.result import RunResultBase
 from agents.run_config import ToolErrorFormatterArgs
 from agents.stream_events import RunItemStreamEvent, StreamEvent
 from anyio import to_thread
