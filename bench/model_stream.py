@@ -2,9 +2,9 @@
 
     python bench/model_stream.py [responses|chat_completions]
 
-Each side runs the SDK's own `Runner.run_streamed` to its end, in this process; the upstream is another one, so that
-what it spends is not counted. `burst` is 3,000 deltas as fast as they come, `paced` is 20 turns side by side with
-25 deltas a second each. A figure a line; the ratio is what counts, the rest depends on the machine.
+Each side runs the SDK's own `Runner.run_streamed` to its end, in this process; the upstream is another one, so
+that what it spends is not counted. `burst` is 3,000 deltas as fast as they come, `paced` is 20 turns side by
+side with 25 deltas a second each. A figure a line; the ratio is what counts, the rest depends on the machine.
 """
 
 import asyncio

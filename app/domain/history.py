@@ -213,8 +213,8 @@ def _reasoning_with_followers(items: Sequence[Item]) -> list[Item]:
 
 
 def newest(items: Sequence[Item], limit: int) -> list[Item]:
-    """The newest `limit` items with steps whole: no output without its call, no call without its siblings and the
-    reasoning that led to them."""
+    """The newest `limit` items with steps whole: no output without its call, no call without its siblings and
+    the reasoning that led to them."""
     if limit <= 0 or len(items) <= limit:
         return list(items)
     start = len(items) - limit

@@ -62,10 +62,13 @@ async def exchange(
 ) -> tuple[Loopback, RecordingScope, BaseException | None]:
     """One model call against `answers`: the server, the recording, and what the call raised."""
     failure: Exception | None = None
-    async with Loopback(*answers) as server, upstream_of(server, wire, limits, **options) as upstream:
-        async with recording(deadline) as scope:
-            try:
-                await ask(UpstreamModel(upstream, "m"), input)
-            except Exception as error:  # noqa: BLE001 - what it is, is what the tests look at
-                failure = error
+    async with (
+        Loopback(*answers) as server,
+        upstream_of(server, wire, limits, **options) as upstream,
+        recording(deadline) as scope,
+    ):
+        try:
+            await ask(UpstreamModel(upstream, "m"), input)
+        except Exception as error:  # noqa: BLE001 - what it is, is what the tests look at
+            failure = error
     return server, scope, failure

@@ -1,6 +1,7 @@
 """A loopback HTTP server that answers with exactly the bytes it was given, and then ends as it was told."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -107,10 +108,8 @@ class Loopback:
 
     async def _wait_for_peer(self, reader: asyncio.StreamReader) -> None:
         self.answering.set()
-        try:
+        with contextlib.suppress(ConnectionError):
             await reader.read(1)
-        except ConnectionError:
-            pass
         self.peer_left.set()
 
 

@@ -1,0 +1,138 @@
+"""Which model answers, and over which wire."""
+
+import pytest
+from agents import Agent, RunConfig, Runner
+from agents.models import get_default_model
+
+from app.runtime.failures import UpstreamFailure
+from app.runtime.models.model import UpstreamModel
+from app.runtime.models.transport import PLACEHOLDER_KEY, UpstreamLimits, Wire
+from app.runtime.providers import EmbeddedModel, Providers
+from tests.runtime.models.loopback import Answer, Loopback, completed_event, frames, text_answer
+
+pytestmark = pytest.mark.anyio
+
+
+async def never() -> tuple[str, str]:
+    raise AssertionError("nobody asked for it")
+
+
+EMBEDDED = EmbeddedModel("tiny", never)
+
+
+def model_of(providers: Providers, name: str | None = None) -> UpstreamModel:
+    model = providers.get_model(name)
+    assert isinstance(model, UpstreamModel)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("base_url", "wire"),
+    [
+        (None, "responses"),
+        ("https://api.openai.com/v1", "responses"),
+        ("http://127.0.0.1:8080/v1", "chat_completions"),
+        ("https://api.openai.com.evil.example/v1", "chat_completions"),
+    ],
+)
+def test_the_wire_follows_from_the_host(base_url: str | None, wire: Wire) -> None:
+    assert model_of(Providers(base_url=base_url, api_key="k")).upstream.wire == wire
+
+
+@pytest.mark.parametrize("wire", ["responses", "chat_completions"])
+def test_a_wire_that_was_chosen_holds(wire: Wire) -> None:
+    for url in (None, "http://127.0.0.1:8080/v1"):
+        assert model_of(Providers(base_url=url, api_key="k", wire=wire)).upstream.wire == wire
+
+
+async def test_a_url_without_a_key_sends_a_placeholder() -> None:
+    async with Loopback(text_answer()) as server:
+        providers = Providers(base_url=server.url)
+        result = await Runner.run(
+            Agent("a"), "Go.", run_config=RunConfig(model_provider=providers, tracing_disabled=True)
+        )
+        await providers.aclose()
+    assert result.final_output == "All good."
+    assert server.requests[0].headers["authorization"] == f"bearer {PLACEHOLDER_KEY}"
+
+
+async def test_names_reach_the_upstream_as_they_are() -> None:
+    message = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
+    async with Loopback(Answer(frames(completed_event([message])))) as server:
+        providers = Providers(base_url=server.url, wire="responses", default_model="house/model")
+        config = RunConfig(model_provider=providers, tracing_disabled=True)
+        for agent in (Agent("a"), Agent("b", model="openai/other")):
+            await Runner.run(agent, "Go.", run_config=config)
+        await providers.aclose()
+    assert [r.body["model"] for r in server.requests] == ["house/model", "openai/other"]
+
+
+def test_the_default_is_what_was_named_else_the_sdk_s() -> None:
+    assert Providers(api_key="k", default_model="mine").default_model == "mine"
+    assert Providers(api_key="k").default_model == get_default_model()
+    assert Providers(embedded=EMBEDDED).default_model == "tiny"
+
+
+def test_alone_the_embedded_model_answers_to_its_own_name_only() -> None:
+    providers = Providers(embedded=EMBEDDED)
+    assert providers.serves("tiny")
+    assert not providers.serves("gpt-5-mini")
+    assert model_of(providers).model == "tiny"
+    with pytest.raises(UpstreamFailure, match="gpt-5-mini"):
+        providers.get_model("gpt-5-mini")
+
+
+def test_an_upstream_is_taken_to_serve_any_name() -> None:
+    providers = Providers(base_url="http://127.0.0.1:8080/v1", embedded=EMBEDDED)
+    assert providers.serves("anything")
+    assert model_of(providers, "anything").upstream is not model_of(providers, "tiny").upstream
+
+
+async def test_the_embedded_model_is_started_by_its_first_request() -> None:
+    starts = 0
+    async with Loopback(text_answer()) as server:
+
+        async def ensure() -> tuple[str, str]:
+            nonlocal starts
+            starts += 1
+            return server.url, "its-key"
+
+        providers = Providers(embedded=EmbeddedModel("tiny", ensure))
+        config = RunConfig(model_provider=providers, tracing_disabled=True)
+        assert starts == 0
+        await Runner.run(Agent("a"), "Go.", run_config=config)
+        await providers.aclose()
+    assert starts == 1
+    assert server.requests[0].headers["authorization"] == "bearer its-key"
+    assert server.requests[0].body["model"] == "tiny"
+    assert server.requests[0].body["max_tokens"] > 0
+
+
+async def test_what_hinders_the_embedded_model_is_told() -> None:
+    async def ensure() -> tuple[str, str]:
+        raise OSError("no such engine")
+
+    providers = Providers(embedded=EmbeddedModel("tiny", ensure), limits=UpstreamLimits(retries=0))
+    with pytest.raises(UpstreamFailure, match="no such engine") as caught:
+        await Runner.run(
+            Agent("a"), "Go.", run_config=RunConfig(model_provider=providers, tracing_disabled=True)
+        )
+    assert caught.value.code == "upstream_unreachable"
+    await providers.aclose()
+
+
+async def test_a_closed_provider_asks_nobody() -> None:
+    async with Loopback(text_answer()) as server:
+        providers = Providers(base_url=server.url)
+        await providers.aclose()
+        with pytest.raises(UpstreamFailure) as caught:
+            await Runner.run(
+                Agent("a"), "Go.", run_config=RunConfig(model_provider=providers, tracing_disabled=True)
+            )
+    assert caught.value.code == "shutting_down"
+    assert server.requests == []
+
+
+def test_warming_up_sends_nothing() -> None:
+    Providers(base_url="http://127.0.0.1:1/v1", embedded=EMBEDDED).warm_up()
+    Providers(base_url="http://127.0.0.1:1/v1", wire="responses").warm_up()
