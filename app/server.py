@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
@@ -17,9 +18,12 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from app.api.answers import dumps
+from app.api.error_handlers import PROBLEM
 from app.api.streaming import CONNECTION
+from app.domain.ids import new_request_id
 
-logger = logging.getLogger("turnwire.server")
+logger = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_WITHIN_S = 20
@@ -28,7 +32,6 @@ KEEP_ALIVE_S = 75
 """Longer than proxies keep theirs (nginx: 60), so that it is they who close an idle connection."""
 LAST_ANSWERS_S = 5
 """How long uvicorn waits for answers that were still being sent when the service had drained."""
-_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connection(HttpToolsProtocol):
@@ -64,10 +67,23 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
 
     def send_400_response(self, msg: str) -> None:
-        if self._head_bytes <= MAX_HEAD_BYTES:
-            super().send_400_response(msg)
-            return
-        self.transport.write(_TOO_LARGE)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(431, f"The head of the request is larger than {MAX_HEAD_BYTES} bytes.")
+        else:
+            self._refuse(400, "This is no HTTP request.")
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """A problem answer to what never became a request."""
+        title = HTTPStatus(status).phrase
+        problem = {
+            "type": "urn:turnwire:problem:bad_request",
+            "title": title,
+            "status": status,
+            "detail": detail,
+        }
+        content = dumps({**problem, "code": "bad_request", "request_id": new_request_id()})
+        head = f"HTTP/1.1 {status} {title}\r\ncontent-type: {PROBLEM}\r\ncontent-length: {len(content)}\r\n"
+        self.transport.write(head.encode() + b"connection: close\r\n\r\n" + content)
         self.transport.close()
 
     def _count(self, size: int) -> None:

@@ -1,6 +1,7 @@
 """The server on real sockets: how it cuts, bounds and stops. Raw sockets where a client would be too polite."""
 
 import asyncio
+import json
 import signal
 import socket
 import subprocess
@@ -132,11 +133,14 @@ async def test_a_request_head_that_is_too_large_is_refused(head: bytes) -> None:
     async with client_of(FakeTurns()) as client:
         answer = await exchange(client, head + b"\r\n" * 2)
     assert answer.startswith(b"HTTP/1.1 431 ")
+    assert json.loads(answer.split(b"\r\n\r\n")[1])["code"] == "bad_request"
 
 
 async def test_what_is_no_http_is_refused() -> None:
     async with client_of(FakeTurns()) as client:
-        assert (await exchange(client, b"HELLO\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+        answer = await exchange(client, b"HELLO\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in answer
 
 
 async def test_a_body_over_the_limit_is_413_while_it_is_still_being_sent() -> None:

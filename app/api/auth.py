@@ -19,7 +19,7 @@ from app.errors import BadRequest, Unauthenticated
 CALLER = "turnwire.caller"
 OPEN_PATHS = frozenset({"/", "/healthz", "/readyz"})
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
-_USER = re.compile(r"[\x20-\x7e]{1,128}")
+USER = re.compile(r"[\x20-\x7e]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Authentication:
     def _caller(self, headers: Headers) -> Caller:
         name = ANONYMOUS.name if self._keys is None else self._authenticated(headers, self._keys)
         user = headers.get("turnwire-user")
-        if user is not None and not _USER.fullmatch(user):
+        if user is not None and not USER.fullmatch(user):
             raise BadRequest("Turnwire-User must be 1 to 128 printable ASCII characters.")
         return Caller(name, user)
 

@@ -8,7 +8,7 @@ import orjson
 from anyio import to_thread
 from fastapi import Depends, Header, Query, Request
 
-from app.api.auth import CALLER
+from app.api.auth import CALLER, USER
 from app.api.body import BIG, JsonRequest
 from app.api.state import Api
 from app.domain.caller import Caller
@@ -19,6 +19,11 @@ from app.errors import BadRequest, InvalidEventId
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
 _CONVERSATION_EVENT_ID = re.compile(r"([A-Za-z0-9_-]{1,128}):([0-9]{1,18})")
+
+
+def _pattern(pattern: re.Pattern[str]) -> dict[str, str]:
+    """For the document only: what does not match is refused by us, with its own code."""
+    return {"pattern": f"^{pattern.pattern}$"}
 
 
 async def _api(request: Request) -> Api:
@@ -33,6 +38,7 @@ async def _caller(
         Header(
             alias="Turnwire-User",
             description="One of the caller's users: narrows what is seen to what is theirs.",
+            json_schema_extra=_pattern(USER),
         ),
     ] = None,
 ) -> Caller:
@@ -51,6 +57,7 @@ async def _idempotency(
         Header(
             alias="Idempotency-Key",
             description="The same key, path and JSON within 24 hours give the same turn: nothing runs twice.",
+            json_schema_extra=_pattern(_KEY),
         ),
     ] = None,
 ) -> IdempotencyKey | None:
@@ -70,9 +77,28 @@ def _fingerprint(path: str, value: object) -> str:
 
 
 LastEventId = Annotated[
-    str | None, Header(alias="Last-Event-ID", description="The id of the last event that was seen.")
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        description="The id of the last event that was seen.",
+        json_schema_extra=_pattern(_EVENT_ID),
+    ),
 ]
-After = Annotated[str | None, Query(description="The same, for whoever cannot send the header, which wins.")]
+After = Annotated[
+    str | None,
+    Query(
+        description="The same, for whoever cannot send the header, which wins.",
+        json_schema_extra=_pattern(_EVENT_ID),
+    ),
+]
+ConversationEventId = Annotated[
+    str | None,
+    Header(
+        alias="Last-Event-ID",
+        description="The id of the last event that was seen: `turn_id:number`.",
+        json_schema_extra=_pattern(_CONVERSATION_EVENT_ID),
+    ),
+]
 
 
 async def _last_event_id(last_event_id: LastEventId = None) -> int | None:

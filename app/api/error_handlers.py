@@ -20,7 +20,7 @@ from app.api.answers import NO_STORE, dumps
 from app.api.request_ids import REQUEST_ID
 from app.errors import InvalidRequest, TurnwireError, Unauthenticated
 
-logger = logging.getLogger("turnwire.api")
+logger = logging.getLogger(__name__)
 
 PROBLEM = "application/problem+json"
 MAX_ERRORS = 50

@@ -106,6 +106,10 @@ def _rename(value: object, public: dict[str, str], ref: str) -> object:
 def _correct(operation: JsonObject, *, open_: bool) -> None:
     """What FastAPI adds by itself goes (answers without our headers); what it drops comes back."""
     operation["security"] = [] if open_ else [{"key": []}, {}]
+    if (body := operation.get("requestBody")) is not None:
+        body["required"] = True
+        media = body["content"]["application/json"]
+        media["schema"] = _without_null(media["schema"])
     for parameter in operation.get("parameters", []):
         parameter["schema"] = _without_null(parameter["schema"])
     operation["responses"] = {
@@ -119,7 +123,7 @@ def _correct(operation: JsonObject, *, open_: bool) -> None:
             del content["application/json"]
         for media in content.values():
             if "example" in media:
-                media["example"] = EXAMPLES.get(media["schema"].get("$ref"), media["example"])
+                media["example"] = EXAMPLES.get(media.get("schema", {}).get("$ref"), media["example"])
 
 
 def _without_null(schema: JsonObject) -> JsonObject:

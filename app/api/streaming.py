@@ -26,7 +26,7 @@ from app.domain.ports import LogCut
 from app.errors import StoreUnavailable, TurnwireError
 from app.observability.metrics import Metrics
 
-logger = logging.getLogger("turnwire.api")
+logger = logging.getLogger(__name__)
 
 CONNECTION = "turnwire.connection"
 """The ASGI extension by which our server lets a connection be aborted: `{"abort": callable}`."""
@@ -147,12 +147,14 @@ async def stream(
         if not listener.opened:
             raise _as_problem(error) from error
         defect = not isinstance(error, LogCut | TurnwireError)
-        logger.warning("stream.cut", exc_info=defect, extra={"reason": type(error).__name__})
+        logger.warning(
+            "stream.cut", exc_info=defect, extra={"event": "stream.cut", "reason": type(error).__name__}
+        )
         await _cut(scope, receive)
         return
     if outcome == "stalled":
         answer.metrics.listener_stalled()
-        logger.warning("stream.cut", extra={"reason": "stalled"})
+        logger.warning("stream.cut", extra={"event": "stream.cut", "reason": "stalled"})
         await _cut(scope, receive)
 
 

@@ -5,10 +5,10 @@ from fastapi import Response
 from app.api.answers import JsonAnswer, page_answer
 from app.api.attached import conversation_stream
 from app.api.dependencies import (
+    ConversationEventId,
     GivenAccept,
     GivenApi,
     GivenCaller,
-    LastEventId,
     NewestFirst,
     OrderedPage,
     conversation_event_id,
@@ -109,7 +109,7 @@ async def follow_conversation(
     api: GivenApi,
     caller: GivenCaller,
     accept: GivenAccept,
-    last_event_id: LastEventId = None,
+    last_event_id: ConversationEventId = None,
 ) -> Response:
     """The turn under way from its first event, then every later turn, until the client leaves."""
     choose(accept, ("text/event-stream",))

@@ -21,7 +21,7 @@ async def healthz() -> Response:
     return JsonAnswer({"status": "ok"})
 
 
-@router.get("/readyz", responses={**READINESS, **problems(503)})
+@router.get("/readyz", responses={**READINESS, **problems(422, 503)})
 async def readyz(
     api: GivenApi, deep: Annotated[bool, Query(description="Ask the upstreams too, as information.")] = False
 ) -> Response:

@@ -1,0 +1,70 @@
+"""`python -m app`, as a process of its own, as far as it goes without serving."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.main import create_app, load_keys, secrets
+from app.settings import Settings, SettingsError
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, "-m", "app", *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+
+def test_it_tells_its_options_and_its_version() -> None:
+    told = run("--help")
+    assert (told.returncode, "--reload" in told.stdout) == (0, True)
+    assert run("--version").stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        ({"TURNWIRE_PROT": "8000"}, "TURNWIRE_PROT"),
+        ({"TURNWIRE_PORT": "nine"}, "TURNWIRE_PORT"),
+        ({"TURNWIRE_API_KEYS": "no-colon-secret"}, "TURNWIRE_API_KEYS"),
+        ({"TURNWIRE_HOST": "0.0.0.0"}, "TURNWIRE_ALLOW_ANONYMOUS"),
+    ],
+)
+def test_a_wrong_setting_is_named_and_nothing_is_started(
+    tmp_path: Path, variables: dict[str, str], named: str
+) -> None:
+    refused = run(TURNWIRE_DATA_DIR=str(tmp_path / "data"), **({"TURNWIRE_PORT": "0"} | variables))
+    assert refused.returncode == 2
+    assert named in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert "secret" not in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        refused = run(TURNWIRE_PORT=port, TURNWIRE_DATA_DIR=str(tmp_path))
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"turnwire: cannot listen on 127.0.0.1 port {port}: ")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_every_key_is_a_secret_of_the_log(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("c:three\n")
+    settings = Settings(api_keys="a:one,b:two:2", api_keys_file=tmp_path / "keys", database_url="sqlite:///x")
+    assert {"one", "two:2", "three", "sqlite:///x"} <= set(secrets(settings))
+
+
+def test_the_app_is_refused_without_usable_keys() -> None:
+    with pytest.raises(SettingsError, match="TURNWIRE_API_KEYS: pair 1"):
+        create_app(Settings(api_keys=":x"))
+    assert load_keys(Settings()) is None
