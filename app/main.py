@@ -5,6 +5,7 @@ import secrets as secrets_module
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from typing import Any
@@ -59,6 +60,7 @@ from app.store import (
 from app.turns.execution import TurnLimits
 from app.turns.manager import TurnManager
 from app.turns.measures import TurnMeasures
+from app.turns.retention import Retention
 from app.turns.service import TurnService
 
 FOLDER_WAIT_S = 10
@@ -99,6 +101,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             _turn_limits(settings),
             default_cancel_mode=settings.cancel_mode,
             measures=TurnMeasures(metrics),
+            retention=_retention(settings, store),
         )
         metrics.watch("turns_running", lambda: manager.count("running"))
         metrics.watch("turns_queued", lambda: manager.count("queued"))
@@ -179,6 +182,15 @@ def _providers(settings: Settings, stack: AsyncExitStack) -> Providers:
     )
     stack.push_async_callback(models.aclose)
     return models
+
+
+def _retention(settings: Settings, store: SqliteStore) -> Retention:
+    days = settings.conversation_retention_d
+    return Retention(
+        store,
+        events=timedelta(hours=settings.event_retention_h),
+        conversations=timedelta(days=days) if days else None,
+    )
 
 
 def _turn_limits(settings: Settings) -> TurnLimits:

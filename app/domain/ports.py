@@ -355,6 +355,10 @@ class Store(Protocol):
         """Remove the events of turns that ended before; returns how many turns. In small transactions."""
         ...
 
+    async def expire_conversations(self, before: datetime) -> int:
+        """Remove the conversations without activity since in which nothing is under way; returns how many."""
+        ...
+
     async def ready(self) -> bool: ...
 
 

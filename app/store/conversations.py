@@ -125,6 +125,20 @@ def remove_some_events(connection: Connection, key: int, limit: int) -> int:
     return len(keys)
 
 
+def to_expire(connection: Connection, before: datetime, limit: int) -> list[int]:
+    """Conversations without activity since, in which nothing is under way."""
+    under_way = select(turns.c.key).where(
+        turns.c.conversation_key == conversations.c.key, turns.c.ended_at.is_(None)
+    )
+    query = (
+        select(conversations.c.key)
+        .where(conversations.c.active_at < before, ~under_way.exists())
+        .order_by(conversations.c.active_at)
+        .limit(limit)
+    )
+    return list(connection.scalars(query))
+
+
 def remove(connection: Connection, key: int) -> None:
     """Everything that belongs to it goes with it, by the foreign keys."""
     connection.execute(delete(conversations).where(conversations.c.key == key))

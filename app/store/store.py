@@ -235,6 +235,14 @@ class SqliteStore:
             expired += len(found)
         return expired
 
+    async def expire_conversations(self, before: datetime) -> int:
+        expired = 0
+        while found := await self._read(lambda c: conversations.to_expire(c, before, _EXPIRED_AT_ONCE)):
+            for key in found:
+                await self.delete_conversation(key)
+            expired += len(found)
+        return expired
+
     async def ready(self) -> bool:
         """True if a transaction can be had within two seconds; after a refusal, only if one can be written."""
         probe = _write_a_little if self.writer.failing else _nothing

@@ -32,6 +32,7 @@ from app.turns.live import LiveTurn
 from app.turns.measures import TurnMeasures
 from app.turns.pausing import Pauses
 from app.turns.recovery import orphan_ending, revived
+from app.turns.retention import Retention
 from app.turns.service import Attached, Cancelled
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,10 @@ class TurnManager(Conversations):
         *,
         default_cancel_mode: CancelMode,
         measures: TurnMeasures,
+        retention: Retention,
     ) -> None:
         super().__init__(store, logs, runtime)
+        self._retention = retention
         self._limits = limits
         self._default_cancel_mode = default_cancel_mode
         self._measures = measures
@@ -71,6 +74,7 @@ class TurnManager(Conversations):
             self._execution.attach(tasks)
             await self._recover()
             tasks.start_soon(self._pauses.expire_for_ever)
+            tasks.start_soon(self._retention.sweep_for_ever)
             try:
                 yield self
             finally:

@@ -1,0 +1,78 @@
+"""Old events and conversations go; what is young, or under way, stays."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.domain.caller import ANONYMOUS
+from app.domain.conversation import PageRequest
+from app.domain.events import TurnCancelled, TurnStarted
+from app.domain.ids import new_conversation_id, new_turn_id
+from app.domain.ledger import Ledger
+from app.domain.ports import Admission, EventBatch, Settlement
+from app.domain.turn import Turn, TurnRequest
+from app.errors import EventsExpired, NotFound
+from app.event_log import encoded
+from app.store import SqliteStore, open_store
+from app.turns.endings import Ending, ended
+from app.turns.retention import Retention
+
+pytestmark = pytest.mark.anyio
+AT_ONCE = timedelta(seconds=-1)
+
+
+def batch(turn: Turn, event: TurnStarted | TurnCancelled, seq: int) -> EventBatch:
+    return EventBatch((encoded(event, turn_id=turn.id, seq=seq),))
+
+
+async def a_turn(store: SqliteStore, *, over: bool) -> Turn:
+    def first(turn: Turn, position: int) -> EventBatch:
+        return batch(turn, TurnStarted(turn.conversation_id, turn.agent, 1, "now"), 1)
+
+    admitted = await store.admit(
+        Admission(
+            turn_id=new_turn_id(),
+            caller=ANONYMOUS,
+            conversation_id=new_conversation_id(),
+            must_exist=False,
+            request=TurnRequest(input="hi"),
+            agent="assistant",
+            model=None,
+            first_batch=first,
+            queue_limit=1,
+        )
+    )
+    if over:
+        final = ended(admitted.turn, Ending("cancelled"), Ledger(), 2)
+        last = batch(final, TurnCancelled(final.as_json(with_input=False)), 2)
+        await store.settle(Settlement(final, (), last, rollback=True))
+    return admitted.turn
+
+
+async def test_events_of_ended_turns_go_and_the_turn_stays_readable(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "db", owner="test") as store:
+        old, running = await a_turn(store, over=True), await a_turn(store, over=False)
+        assert await Retention(store, events=AT_ONCE).sweep() == (1, 0)
+        with pytest.raises(EventsExpired):
+            await store.events(old.key, 0)
+        assert (await store.turn(ANONYMOUS, old.id)).status == "cancelled"
+        assert len(await store.events(running.key, 0)) == 1
+
+
+async def test_young_events_stay(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "db", owner="test") as store:
+        turn = await a_turn(store, over=True)
+        assert await Retention(store, events=timedelta(hours=1)).sweep() == (0, 0)
+        assert len(await store.events(turn.key, 0)) == 2
+
+
+async def test_conversations_without_activity_go_whole_unless_a_turn_is_under_way(tmp_path: Path) -> None:
+    async with open_store(tmp_path / "db", owner="test") as store:
+        old, running = await a_turn(store, over=True), await a_turn(store, over=False)
+        retention = Retention(store, events=timedelta(hours=1), conversations=AT_ONCE)
+        assert await retention.sweep() == (0, 1)
+        with pytest.raises(NotFound):
+            await store.turn(ANONYMOUS, old.id)
+        left = await store.conversations(ANONYMOUS, PageRequest())
+        assert [c.id for c in left.data] == [running.conversation_id]
