@@ -85,7 +85,9 @@ Opener = Callable[[Settings], AbstractAsyncContextManager[Services]]
 
 
 @asynccontextmanager
-async def open_services(settings: Settings) -> AsyncIterator[Services]:
+async def open_services(
+    settings: Settings, *, log_lines_dropped: Callable[[], int] = lambda: 0
+) -> AsyncIterator[Services]:
     """Build everything that turns need, and close it again in reverse. Raises StartError."""
     metrics = Metrics()
     threads = ToolThreads(settings.tool_threads)
@@ -108,6 +110,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         metrics.watch("listeners", lambda: logs.listener_count)
         metrics.watch("tool_threads_running", lambda: threads.running)
         metrics.watch("tool_threads_abandoned", lambda: threads.abandoned)
+        metrics.watch("log_lines_dropped", log_lines_dropped)
         await stack.enter_async_context(manager.running())
         yield Services(manager, metrics, partial(manager.drain, settings.shutdown_grace_s))
 
@@ -217,7 +220,7 @@ def create_app(settings: Settings, opener: Opener = open_services) -> FastAPI:
         lifespan=_lifespan(settings, opener),
         middleware=_middleware(settings),
     )
-    add_error_handlers(app)
+    add_error_handlers(app, ROUTERS)
     for router in ROUTERS:
         app.include_router(router)
     app.include_router(pages(lambda: openapi_document(ROUTERS, app.version)))

@@ -21,9 +21,9 @@ _EVENT_ID = re.compile(r"[0-9]{1,18}")
 _CONVERSATION_EVENT_ID = re.compile(r"([A-Za-z0-9_-]{1,128}):([0-9]{1,18})")
 
 
-def _pattern(pattern: re.Pattern[str]) -> dict[str, str]:
+def _pattern(pattern: re.Pattern[str], *, or_empty: bool = False) -> dict[str, str]:
     """For the document only: what does not match is refused by us, with its own code."""
-    return {"pattern": f"^{pattern.pattern}$"}
+    return {"pattern": f"^({pattern.pattern})?$" if or_empty else f"^{pattern.pattern}$"}
 
 
 async def _api(request: Request) -> Api:
@@ -80,8 +80,8 @@ LastEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="The id of the last event that was seen.",
-        json_schema_extra=_pattern(_EVENT_ID),
+        description="The id of the last event that was seen; empty: none.",
+        json_schema_extra=_pattern(_EVENT_ID, or_empty=True),
     ),
 ]
 After = Annotated[
@@ -95,8 +95,8 @@ ConversationEventId = Annotated[
     str | None,
     Header(
         alias="Last-Event-ID",
-        description="The id of the last event that was seen: `turn_id:number`.",
-        json_schema_extra=_pattern(_CONVERSATION_EVENT_ID),
+        description="The id of the last event that was seen, `turn_id:number`; empty: none.",
+        json_schema_extra=_pattern(_CONVERSATION_EVENT_ID, or_empty=True),
     ),
 ]
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -97,14 +98,24 @@ def _location(loc: Sequence[str | int]) -> list[str | int]:
     return [part if isinstance(part, int) else part[:_SHOWN] for part in loc]
 
 
-async def on_error(request: Request, error: Exception) -> Response:
-    return render(request.scope, error)
-
-
-def add_error_handlers(app: FastAPI) -> None:
+def add_error_handlers(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     """Replace FastAPI's own handlers; all else reaches the `ErrorBoundary`."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+
+    async def on_error(request: Request, error: Exception) -> Response:
+        answer = render(request.scope, error)
+        if answer.status_code == 405 and (methods := _methods(routes, request.url.path)):
+            answer.headers["Allow"] = ", ".join(methods)
+        return answer
+
     app.add_exception_handler(RequestValidationError, on_error)
     app.add_exception_handler(HTTPException, on_error)
+
+
+def _methods(routes: Sequence[APIRoute], path: str) -> list[str]:
+    """All that a path can: the router names only those of the first route that it found."""
+    methods = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 class ErrorBoundary:

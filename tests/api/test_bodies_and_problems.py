@@ -213,14 +213,21 @@ async def test_a_path_that_is_none_is_not_found(http: httpx.AsyncClient, path: s
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("PUT", "/v1/turns"), ("DELETE", "/healthz"), ("OPTIONS", "/v1/turns")]
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/v1/turns", "GET, HEAD, POST"),
+        ("OPTIONS", "/v1/conversations/c", "DELETE, GET, HEAD, PATCH"),
+        ("DELETE", "/healthz", "GET, HEAD"),
+        ("DELETE", "/docs", "GET"),
+        ("HEAD", "/v1/turns/t/resume", "POST"),
+    ],
 )
 async def test_a_method_that_is_none_is_405_and_says_which_are(
-    http: httpx.AsyncClient, method: str, path: str
+    http: httpx.AsyncClient, method: str, path: str, allowed: str
 ) -> None:
     answer = await http.request(method, path)
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
-    assert answer.headers["allow"]
+    assert answer.headers["allow"] == allowed
 
 
 async def test_a_defect_is_500_with_nothing_inside_and_logged(
