@@ -21,6 +21,7 @@
     ├── ConversationExists        409 conversation_exists
     ├── EventsExpired             410 events_expired
     ├── BodyTooLarge              413 body_too_large
+    │   └── ArtifactRefused       413 artifact_refused       (to the code of an agent, never an answer)
     ├── UnsupportedMediaType      415 unsupported_media_type
     ├── UnknownHost               421 unknown_host
     ├── TooManyTurns              429 too_many_turns
@@ -28,6 +29,7 @@
     ├── RateLimited               429 rate_limited
     ├── ShuttingDown              503 shutting_down
     ├── StoreUnavailable          503 store_unavailable
+    ├── SandboxUnavailable        503 sandbox_unavailable
     └── Overloaded                503 overloaded
 
 `detail` is for a person: who, what, and what next. It never holds a secret or a path of the server.
@@ -140,6 +142,12 @@ class BodyTooLarge(TurnwireError):
     status, code, title = 413, "body_too_large", "Body too large"
 
 
+class ArtifactRefused(BodyTooLarge):
+    """A file is beyond the limits of artifacts, or has no usable name."""
+
+    code, title = "artifact_refused", "Artifact refused"
+
+
 class UnsupportedMediaType(TurnwireError):
     status, code, title = 415, "unsupported_media_type", "Unsupported media type"
 
@@ -166,6 +174,12 @@ class ShuttingDown(TurnwireError):
 
 class StoreUnavailable(TurnwireError):
     status, code, title = 503, "store_unavailable", "Store unavailable"
+
+
+class SandboxUnavailable(TurnwireError):
+    """An agent works in a sandbox, and there is none here."""
+
+    status, code, title = 503, "sandbox_unavailable", "Sandbox unavailable"
 
 
 class Overloaded(TurnwireError):
