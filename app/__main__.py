@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from socket import socket
@@ -14,7 +15,7 @@ import uvloop
 from uvicorn.supervisors import ChangeReload
 
 from app import settings as settings_module
-from app.main import Services, StartError, create_app, secrets
+from app.main import Services, StartError, create_app, open_services, secrets
 from app.observability.logs import Logging
 from app.observability.redaction import Redactor
 from app.server import Server, config, listen
@@ -38,8 +39,8 @@ def serve(sockets: list[socket]) -> NoReturn:
     settings = _settings()
     try:
         redactor = Redactor(secrets(settings))
-        with Logging(redactor, level=settings.log_level, log_format=settings.log_format):
-            uvloop.run(_serve(settings, sockets))
+        with Logging(redactor, level=settings.log_level, log_format=settings.log_format) as logs:
+            uvloop.run(_serve(settings, sockets, logs))
     except SettingsError as error:
         _refuse(str(error), WRONG_SETTINGS)
     except StartError as error:
@@ -47,8 +48,8 @@ def serve(sockets: list[socket]) -> NoReturn:
     _exit(0)
 
 
-async def _serve(settings: Settings, sockets: list[socket]) -> None:
-    app = create_app(settings)
+async def _serve(settings: Settings, sockets: list[socket], logs: Logging) -> None:
+    app = create_app(settings, partial(open_services, log_lines_dropped=lambda: logs.dropped))
     server = Server(config(app))
     with server.capture_signals():
         async with app.router.lifespan_context(app) as state:

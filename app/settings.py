@@ -121,7 +121,16 @@ class Settings(BaseSettings):
         """Kubernetes sets `TURNWIRE_PORT=tcp://10.0.0.1:8000` for a service called `turnwire`."""
         return 8000 if isinstance(value, str) and value.startswith("tcp://") else value
 
-    @field_validator("openai_api_key", "openai_base_url", mode="before")
+    @field_validator(
+        "openai_api_key",
+        "openai_base_url",
+        "model",
+        "context",
+        "database_url",
+        "api_keys",
+        "api_keys_file",
+        mode="before",
+    )
     @classmethod
     def _blank_is_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value

@@ -522,6 +522,10 @@ class Runtime(Protocol):
         """
         ...
 
+    async def ended(self, turn: Turn) -> None:
+        """A turn has ended for good: whatever was kept for it alone (a workspace) goes. Never raises."""
+        ...
+
     def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
         """Check arguments that a person edited against the tool's schema. Raises InvalidRequest at `loc`."""
         ...

@@ -1,14 +1,19 @@
 """The runtime as `turns` sees it: the `Runtime` port over preparation and runner."""
 
+import logging
 from collections.abc import Sequence
 
 from app.domain.conversation import NewItem
 from app.domain.json_types import JsonObject
 from app.domain.ports import EventSink, Prepared, RunControl, RunJob, RunOutcome
-from app.domain.turn import TurnRequest
+from app.domain.turn import Turn, TurnRequest
+from app.errors import AgentNotFound
 from app.runtime.preparation import Preparation
 from app.runtime.registry import Registry
 from app.runtime.runner import Runner
+from app.runtime.workflow import Workflow
+
+logger = logging.getLogger(__name__)
 
 
 class AgentRuntime:
@@ -26,6 +31,17 @@ class AgentRuntime:
 
     def seed_items(self, items: Sequence[JsonObject]) -> tuple[NewItem, ...]:
         return self._preparation.seed_items(items)
+
+    async def ended(self, turn: Turn) -> None:
+        try:
+            runnable = self._preparation.runnable(turn.agent)
+            if isinstance(runnable, Workflow):
+                await runnable.ended(turn.id)
+        except AgentNotFound:
+            return
+        except Exception:
+            # A workflow's own code: what it leaves behind must not hold the next turn.
+            logger.exception("a workflow did not clean up", extra={"turn_id": turn.id})
 
     def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
         self._preparation.check_arguments(agent, tool, arguments, loc)

@@ -226,6 +226,7 @@ class Execution:
         self.drop(turn.id)
         live.settled.set()
         self._on_ended(live, turn)
+        self.tasks.start_soon(self._runtime.ended, turn)
         if not stored:
             self._on_lost(turn)
         elif then_next:
