@@ -15,6 +15,7 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.backoff import delay_s
 from app.runtime.models.chat_completions import ChatDecoder
+from app.runtime.models.decoding import finish
 from app.runtime.models.null_observer import NullObserver
 from app.runtime.models.outgoing import call_ids
 from app.runtime.models.reply import Decoder, Reply
@@ -162,7 +163,7 @@ class _Call:
         """Send the request once. None: send it again."""
         try:
             request_id = await self._upstream.exchange(self._outgoing, decoder)
-            reply = decoder.finish()
+            reply = finish(decoder)
         except UpstreamFailure as failure:
             failure.counts = failure.counts or decoder.counts
             if not await self._may_go_on(failure, decoder):

@@ -11,7 +11,7 @@ MAX_ID: Final = 64
 OUR_IDS: Final = ("item_", "__fake_id__")
 """How ids begin that no provider has given: none may go back to one."""
 
-_TEXT_PARTS: Final = frozenset({"text", "input_text", "output_text", "summary_text"})
+_TEXT_PARTS: Final = ("text", "input_text", "output_text")
 _PART_KEYS: Final = {
     "input_text": ("type", "text", "prompt_cache_breakpoint"),
     "output_text": ("type", "text", "annotations", "logprobs"),
@@ -129,7 +129,7 @@ def _part(part: Any) -> Any:
     kind = part.get("type")
     if kind in ("text", "output_text"):
         return {"type": "input_text", "text": part.get("text") or ""}
-    keys = _PART_KEYS.get(kind or "")
+    keys = _PART_KEYS.get(kind) if isinstance(kind, str) else None
     return part if keys is None else {k: part[k] for k in keys if part.get(k) is not None}
 
 

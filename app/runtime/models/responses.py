@@ -5,7 +5,6 @@ sequence numbers, and send items only when done, or only in the final response, 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from app.domain.events import Executor
@@ -16,9 +15,17 @@ from app.runtime.models.counts import token_counts
 from app.runtime.models.json_frames import dumps, mended
 from app.runtime.models.provider_errors import read_error
 from app.runtime.models.reply import SILENT_TYPES, Output, Reply, Text, protocol_failure
+from app.runtime.models.response_items import (
+    OpenItem,
+    as_text,
+    fill_reasoning,
+    objects,
+    piece_of,
+    usable_id,
+    whole_message,
+)
 from app.runtime.observer import ModelCallObserver
 
-PLACEHOLDER_IDS: Final = frozenset({"__fake_id__", ""})
 CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
 """Types of calls that an SDK tool answers, and where their input stands."""
 LOCAL_TOOLS: Final = {
@@ -31,34 +38,15 @@ LOCAL_TOOLS: Final = {
 NO_TOOLS: Final = SILENT_TYPES | {"message", "mcp_list_tools", "mcp_approval_request", "tool_search_output"}
 
 
-@dataclass(slots=True)
-class _Open:
-    """An item that has begun. `upstream_id` and `index` are how its server calls it."""
-
-    type: str
-    item_id: str
-    upstream_id: str | None
-    index: int | None
-    text: Text
-    refusal: Text
-    call_id: str = ""
-    upstream_call_id: str | None = None
-    name: str = ""
-    kind: Literal["summary", "text"] = "text"
-    annotations: list[JsonObject] = field(default_factory=list)
-    announced: bool = False
-    item: Item | None = None
-
-
 class ResponsesDecoder:
     """See `reply.Decoder`."""
 
     def __init__(self, observer: ModelCallObserver, *, max_item_size: int) -> None:
         self._observer = observer
         self._output = Output(observer, max_item_size)
-        self._items: list[_Open] = []
-        self._by_id: dict[str, _Open] = {}
-        self._by_index: dict[int, _Open] = {}
+        self._items: list[OpenItem] = []
+        self._by_id: dict[str, OpenItem] = {}
+        self._by_index: dict[int, OpenItem] = {}
         self._response: JsonObject | None = None
         self._counts: TokenCounts | None = None
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
@@ -126,13 +114,13 @@ class ResponsesDecoder:
 
     def _text_delta(self, event: JsonObject) -> None:
         item = self._by_id.get(event.get("item_id", "")) or self._find(event, "message")
-        if piece := item.text.add(_piece(event)):
+        if piece := item.text.add(piece_of(event)):
             self._show()
             self._observer.text_delta(item.item_id, piece)
 
     def _refusal_delta(self, event: JsonObject) -> None:
         item = self._find(event, "message")
-        if piece := item.refusal.add(_piece(event)):
+        if piece := item.refusal.add(piece_of(event)):
             self._show()
             self._observer.refusal_delta(item.item_id, piece)
 
@@ -145,10 +133,10 @@ class ResponsesDecoder:
             self._observer.annotation(item.item_id, item.annotations[-1])
 
     def _reasoning_text_delta(self, event: JsonObject) -> None:
-        self._reason(event, "text", _piece(event))
+        self._reason(event, "text", piece_of(event))
 
     def _reasoning_summary_delta(self, event: JsonObject) -> None:
-        self._reason(event, "summary", _piece(event))
+        self._reason(event, "summary", piece_of(event))
 
     def _summary_part_added(self, event: JsonObject) -> None:
         """The parts of a summary are paragraphs."""
@@ -165,7 +153,7 @@ class ResponsesDecoder:
     def _arguments_delta(self, event: JsonObject) -> None:
         kind = "custom_tool_call" if "custom" in str(event.get("type")) else "function_call"
         item = self._find(event, kind)
-        piece = item.text.add(_piece(event))
+        piece = item.text.add(piece_of(event))
         if item.announced and piece:
             self._observer.arguments_delta(item.call_id, piece)
 
@@ -187,20 +175,20 @@ class ResponsesDecoder:
             known = self._known(event, item)
             self._close(known or self._open(event, item["type"], item), item)
 
-    def _known(self, event: JsonObject, item: JsonObject) -> _Open | None:
+    def _known(self, event: JsonObject, item: JsonObject) -> OpenItem | None:
         """The open item that an event about a whole item means."""
-        found = self._by_id.get(_usable(item.get("id")) or "")
+        found = self._by_id.get(usable_id(item.get("id")) or "")
         if found is None and isinstance(place := event.get("output_index"), int):
             found = self._by_index.get(place)
         if found is None and (call_id := item.get("call_id")):
             found = next((o for o in self._items if o.upstream_call_id == call_id), None)
-        if found is None and event.get("output_index") is None and not _usable(item.get("id")):
+        if found is None and event.get("output_index") is None and not usable_id(item.get("id")):
             found = next((o for o in self._items if o.item is None and o.type == item["type"]), None)
         return found if found is not None and found.item is None and found.type == item["type"] else None
 
-    def _find(self, event: JsonObject, kind: str) -> _Open:
+    def _find(self, event: JsonObject, kind: str) -> OpenItem:
         """The open item that a delta belongs to; one that was never announced begins here."""
-        found = self._by_id.get(_usable(event.get("item_id")) or "")
+        found = self._by_id.get(usable_id(event.get("item_id")) or "")
         if found is None and isinstance(place := event.get("output_index"), int):
             found = self._by_index.get(place)
             if found is None:
@@ -209,11 +197,11 @@ class ResponsesDecoder:
             found = next((o for o in reversed(self._items) if o.item is None and o.type == kind), None)
         return found or self._open(event, kind, {"id": event.get("item_id")})
 
-    def _open(self, event: JsonObject, kind: str, item: JsonObject) -> _Open:
-        upstream_id = _usable(item.get("id"))
+    def _open(self, event: JsonObject, kind: str, item: JsonObject) -> OpenItem:
+        upstream_id = usable_id(item.get("id"))
         place = event.get("output_index")
         text, refusal = Text(self._output), Text(self._output)
-        opened = _Open(
+        opened = OpenItem(
             kind,
             self._observer.claim_item_id(upstream_id),
             upstream_id,
@@ -228,7 +216,7 @@ class ResponsesDecoder:
             self._by_index[opened.index] = opened
         return opened
 
-    def _announce(self, opened: _Open, item: JsonObject) -> None:
+    def _announce(self, opened: OpenItem, item: JsonObject) -> None:
         """Report that a call has begun, once; other items begin with their first piece."""
         if opened.announced or opened.type in NO_TOOLS:
             return
@@ -239,27 +227,29 @@ class ResponsesDecoder:
             self._show()
             executor: Executor = "server" if opened.type in LOCAL_TOOLS else "provider"
             if executor == "server":
-                opened.upstream_call_id = _text(item.get("call_id")) or None
+                opened.upstream_call_id = as_text(item.get("call_id")) or None
                 opened.call_id = self._observer.claim_call_id(opened.upstream_call_id)
             else:
                 opened.call_id = opened.item_id
-            tool = _text(item.get("name")) or LOCAL_TOOLS.get(opened.type) or opened.type.removesuffix("_call")
+            tool = (
+                as_text(item.get("name")) or LOCAL_TOOLS.get(opened.type) or opened.type.removesuffix("_call")
+            )
             self._observer.hosted_call_started(opened.item_id, opened.call_id, tool, executor)
 
-    def _announce_call(self, opened: _Open, item: JsonObject) -> None:
-        name = _text(item.get("name"))
+    def _announce_call(self, opened: OpenItem, item: JsonObject) -> None:
+        name = as_text(item.get("name"))
         if not name:
             return
         opened.announced = True
         opened.name = name
-        opened.upstream_call_id = _text(item.get("call_id")) or None
+        opened.upstream_call_id = as_text(item.get("call_id")) or None
         opened.call_id = self._observer.claim_call_id(opened.upstream_call_id)
         self._show()
         self._observer.call_started(opened.item_id, opened.call_id, name)
         if opened.text.value:
             self._observer.arguments_delta(opened.call_id, opened.text.value)
 
-    def _close(self, opened: _Open, item: JsonObject) -> None:
+    def _close(self, opened: OpenItem, item: JsonObject) -> None:
         """An item is whole: what its pieces said fills what it leaves out."""
         whole: Item = mended({**item, "id": opened.item_id})
         self._announce(opened, item)
@@ -269,15 +259,15 @@ class ResponsesDecoder:
         elif opened.type in LOCAL_TOOLS:
             whole["call_id"] = opened.call_id
         elif opened.type == "message":
-            whole = _whole_message(opened, whole)
+            whole = whole_message(opened, whole)
         elif opened.type == "reasoning":
-            _fill_reasoning(opened, whole)
+            fill_reasoning(opened, whole)
         opened.item = whole
         if opened.type != "message" or whole["content"]:
             self._check_size(whole)
             self._output.done(whole)
 
-    def _settle_pieces(self, opened: _Open) -> None:
+    def _settle_pieces(self, opened: OpenItem) -> None:
         if owed := opened.text.finish():
             match opened.type:
                 case "message":
@@ -289,7 +279,7 @@ class ResponsesDecoder:
         if owed := opened.refusal.finish():
             self._observer.refusal_delta(opened.item_id, owed)
 
-    def _close_call(self, opened: _Open, whole: Item) -> None:
+    def _close_call(self, opened: OpenItem, whole: Item) -> None:
         if not opened.announced:
             raise protocol_failure("a tool call without a name")
         key = CALLS[opened.type]
@@ -300,12 +290,12 @@ class ResponsesDecoder:
             text = text if text.strip() not in ("", "null") else "{}"
             if not opened.text.value:
                 self._observer.arguments_delta(opened.call_id, text)
-        whole |= {"call_id": opened.call_id, "name": whole.get("name") or opened.name, key: text}
+        whole |= {"call_id": opened.call_id, "name": as_text(whole.get("name")) or opened.name, key: text}
 
     def _check_size(self, item: Item) -> None:
         content = item.get("content") or item.get("arguments") or item.get("input") or ""
         parts = content if isinstance(content, list) else [{"text": content}]
-        size = sum(len(p.get("text") or "") for p in parts if isinstance(p, dict))
+        size = sum(len(as_text(p.get("text"))) for p in objects(parts))
         if size > self._output.max_item_size:
             raise self._output.too_large()
 
@@ -359,7 +349,7 @@ class ResponsesDecoder:
             if opened.item is None and (opened.text.size or opened.refusal.size or opened.announced):
                 self._close(opened, {"type": opened.type, "status": "completed"})
         response_id, model = self._response.get("id"), self._response.get("model")
-        return Reply(self._in_order(), self._counts, _text(response_id) or None, _text(model) or None)
+        return Reply(self._in_order(), self._counts, as_text(response_id) or None, as_text(model) or None)
 
     def _take_final(self, output: list[Any]) -> None:
         """Items that only the final response holds; the others were reported when they were done."""
@@ -377,10 +367,10 @@ class ResponsesDecoder:
                 self._close(match, item)
 
     @staticmethod
-    def _match(candidates: list[_Open], place: int, item: JsonObject) -> _Open | None:
+    def _match(candidates: list[OpenItem], place: int, item: JsonObject) -> OpenItem | None:
         """By id, else by call id, else by place, else the first of its type: relays renumber all of them."""
         same = [o for o in candidates if o.type == item["type"]]
-        upstream_id, call_id = _usable(item.get("id")), item.get("call_id")
+        upstream_id, call_id = usable_id(item.get("id")), item.get("call_id")
         for found in (
             next((o for o in same if upstream_id and o.upstream_id == upstream_id), None),
             next((o for o in same if call_id and o.upstream_call_id == call_id), None),
@@ -397,44 +387,3 @@ class ResponsesDecoder:
         if all(index is not None for index, _, _ in done):
             done.sort(key=lambda entry: (entry[0] or 0, entry[1]))
         return [item for _, _, item in done if item["type"] != "message" or item["content"]]
-
-
-def _piece(event: JsonObject) -> str:
-    delta = event.get("delta")
-    if isinstance(delta, str):
-        return delta
-    return _text(delta.get("text")) if isinstance(delta, dict) else ""
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _usable(value: Any) -> str | None:
-    return value if isinstance(value, str) and value not in PLACEHOLDER_IDS else None
-
-
-def _whole_message(opened: _Open, item: Item) -> Item:
-    content = item.get("content")
-    if isinstance(content, str):
-        content = [{"type": "output_text", "text": content}]
-    parts = [p for p in content or () if isinstance(p, dict) and (p.get("text") or p.get("refusal"))]
-    if not parts and opened.text.value:
-        parts.append({"type": "output_text", "text": opened.text.value, "annotations": opened.annotations})
-    if not parts and opened.refusal.value:
-        parts.append({"type": "refusal", "refusal": opened.refusal.value})
-    for part in parts:
-        if part.get("type") in ("output_text", "text", None):
-            part["type"] = "output_text"
-            part["annotations"] = part.get("annotations") or []
-    return {**item, "role": "assistant", "status": item.get("status") or "completed", "content": parts}
-
-
-def _fill_reasoning(opened: _Open, item: Item) -> None:
-    item["summary"] = item.get("summary") or []
-    text = opened.text.value
-    if text and not item["summary"] and not item.get("content"):
-        if opened.kind == "summary":
-            item["summary"] = [{"type": "summary_text", "text": text}]
-        else:
-            item["content"] = [{"type": "reasoning_text", "text": text}]

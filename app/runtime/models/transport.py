@@ -20,6 +20,7 @@ import aiohttp
 
 from app.runtime.failures import UpstreamFailure, redacted, shown
 from app.runtime.models.chat_messages import ReplayReasoning
+from app.runtime.models.decoding import feed_document, feed_frames
 from app.runtime.models.json_frames import NotJson, loads
 from app.runtime.models.provider_errors import read_error, turn_code
 from app.runtime.models.reply import Decoder, protocol_failure
@@ -37,7 +38,6 @@ MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RETRY_AFTER_S: Final = 86_400.0
 KEPT_FOR_S: Final = 30.0
 MIB: Final = 1024 * 1024
-_DONE: Final = b"[DONE]"
 _HEADERS: Final = {
     "content-type": "application/json",
     "accept": "text/event-stream, application/json;q=0.5",
@@ -226,14 +226,14 @@ class Upstream:
         clock = asyncio.get_running_loop().time
         idle_s = self.limits.idle_s
         reader = FrameReader(self.limits.max_frame_bytes)
-        _decode(reader.feed(start), decoder)
+        feed_frames(reader.feed(start), decoder)
         while not decoder.done:
             patience.reschedule(clock() + (min(idle_s, AFTERMATH_S) if decoder.whole else idle_s))
             piece = await content.readany()
             if not piece:
-                _decode(reader.finish(), decoder)
+                feed_frames(reader.finish(), decoder)
                 return
-            _decode(reader.feed(piece), decoder)
+            feed_frames(reader.feed(piece), decoder)
         patience.reschedule(clock() + DRAIN_S)
         while await content.readany():
             pass
@@ -253,7 +253,7 @@ class Upstream:
             parsed = loads(body)
         except NotJson as error:
             raise protocol_failure("a document instead of a stream") from error
-        if not decoder.feed_whole(parsed):
+        if not feed_document(parsed, decoder):
             told = shown(read_error(parsed).message)
             raise protocol_failure(f"JSON instead of a stream{': ' + told if told else ''}")
 
@@ -316,20 +316,6 @@ def _query_value(value: Any) -> str | list[str]:
     if isinstance(value, list | tuple):
         return [str(v) for v in value]
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _decode(frames: list[tuple[bytes, bytes]], decoder: Decoder) -> None:
-    for name, data in frames:
-        if decoder.done:
-            return
-        if data.strip() == _DONE:
-            decoder.end()
-            continue
-        try:
-            frame = loads(data)
-        except NotJson as error:
-            raise protocol_failure("a frame that is no JSON") from error
-        decoder.feed(name, frame)
 
 
 async def _first_bytes(content: aiohttp.StreamReader) -> bytes:
