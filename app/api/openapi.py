@@ -108,8 +108,6 @@ def _correct(operation: JsonObject, *, open_: bool) -> None:
     operation["security"] = [] if open_ else [{"key": []}, {}]
     if (body := operation.get("requestBody")) is not None:
         body["required"] = True
-        media = body["content"]["application/json"]
-        media["schema"] = _without_null(media["schema"])
     for parameter in operation.get("parameters", []):
         parameter["schema"] = _without_null(parameter["schema"])
     operation["responses"] = {
