@@ -1,6 +1,6 @@
 """An upstream: where it is, what it demands, and how one request is sent and its answer read.
 
-One HTTP client each, of aiohttp: a read costs 20 µs with it and 67 with httpx2, and paced streams are all reads.
+One HTTP client each, of aiohttp: a read costs 20 µs with it, 67 with httpx2, and paced streams are all reads.
 Time-outs are ours: the first byte, silence between reads. Nothing is retried and no redirect is followed here.
 """
 
