@@ -74,15 +74,13 @@ def remaining_items(
 
 def ended(turn: Turn, ending: Ending, ledger: Ledger, last_seq: int) -> Turn:
     """The turn's final row; its terminal event is number `last_seq`."""
-    # What a pause's open step has cost is known to the row alone: its `step.completed` never came.
-    usage = turn.usage if turn.status == "paused" else ledger.usage
     text = ending.text if ending.text is not None else ledger.output_text
     return replace(
         turn,
         status=advance(turn.status, ending.status),
         output_text=text,
         output=ending.output,
-        usage=usage,
+        usage=ledger.usage_so_far,
         last_agent=ledger.last_agent or turn.last_agent,
         error=ending.error,
         pause=None,

@@ -9,9 +9,11 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from weakref import WeakValueDictionary
 
 import anyio
+from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from app.domain.events import TurnPaused, TurnQueued, TurnStarted
@@ -29,7 +31,7 @@ from app.domain.ports import (
     Store,
 )
 from app.domain.turn import Turn, TurnError, TurnStatus, advance, now, timestamp
-from app.errors import StoreUnavailable
+from app.errors import StoreUnavailable, TurnwireError
 from app.turns.endings import Ending, ended, ending_of, remaining_items, terminal_event
 from app.turns.live import LiveTurn
 
@@ -175,6 +177,9 @@ class Execution:
             return await self._runtime.run(job, live, live, deadline)
         except StoreUnavailable as error:
             return RunFailed(TurnError("store_unavailable", error.detail, retryable=True))
+        except TurnwireError as error:
+            message = f"The paused turn no longer fits the service: {error.detail} Send the request again."
+            return RunFailed(TurnError("interrupted", message, retryable=True))
         except Exception:
             # The one boundary around a turn: a defect ends this turn and no other.
             logger.exception("turn broke")
@@ -182,6 +187,11 @@ class Execution:
 
     async def _job(self, live: LiveTurn, resumption: Resumption | None) -> RunJob:
         turn = live.turn
+        if resumption is not None:
+            # On a thread: input may be megabytes of base64. Agents and models may have changed since.
+            live.prepared = await to_thread.run_sync(
+                partial(self._runtime.prepare, turn.request, agent=turn.agent)
+            )
         history = await self._store.history(turn.conversation_key)
         before = tuple(item for item in history if item.turn_id != turn.id)
         return RunJob(
@@ -198,7 +208,7 @@ class Execution:
     # ending
 
     async def _conclude(self, live: LiveTurn, outcome: RunOutcome) -> None:
-        if isinstance(outcome, RunPaused) and not (live.cancel or live.shutting_down):
+        if isinstance(outcome, RunPaused) and live.cancel is None:
             if await self._pause(live, outcome):
                 return
             outcome = RunStopped()
@@ -257,7 +267,7 @@ class Execution:
             status=advance(live.turn.status, "paused"),
             pause=pause,
             output_text=live.ledger.output_text,
-            usage=live.ledger.usage.plus(outcome.usage, top_level=True),
+            usage=live.ledger.usage_so_far,
             last_agent=live.ledger.last_agent or live.turn.last_agent,
             last_event_id=live.log.next_seq,
         )

@@ -11,6 +11,7 @@ from app.domain.events import Event, MessageDelta, Origin
 from app.domain.ledger import Ledger
 from app.domain.ports import Prepared, TurnLog
 from app.domain.turn import Cancel, CancelMode, Turn
+from app.domain.usage import Usage
 
 
 class LiveTurn:
@@ -46,6 +47,9 @@ class LiveTurn:
 
     async def committed(self) -> None:
         await self.log.flush()
+
+    def spent(self, cost: Usage, *, top_level: bool) -> None:
+        self.ledger.spend(cost, top_level=top_level)
 
     # RunControl
 
@@ -92,7 +96,7 @@ class LiveTurn:
         return replace(
             self.turn,
             output_text=self.ledger.output_text,
-            usage=self.ledger.usage,
+            usage=self.ledger.usage_so_far,
             last_agent=self.ledger.last_agent or self.turn.last_agent,
             last_event_id=max(self.turn.last_event_id, self.log.published_seq),
         )

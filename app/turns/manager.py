@@ -65,7 +65,7 @@ class TurnManager(Conversations):
             store, logs, runtime, limits, on_ended=measures.turn_ended, on_lost=self._end_later
         )
         self._admissions = Admissions(store, logs, runtime, self._execution, limits, on_admitted=self._admitted)
-        self._pauses = Pauses(store, logs, runtime, self._execution, limits)
+        self._pauses = Pauses(store, logs, runtime, self._execution, limits, on_resumed=self._watch_listeners)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["TurnManager"]:
@@ -119,6 +119,9 @@ class TurnManager(Conversations):
 
     def _admitted(self, live: LiveTurn) -> None:
         self._measures.turn_admitted(live)
+        self._watch_listeners(live)
+
+    def _watch_listeners(self, live: LiveTurn) -> None:
         if live.turn.request.on_disconnect == "cancel":
             self._logs.on_last_listener_left(live.turn.id, lambda: self._listeners_left(live))
 
@@ -225,12 +228,13 @@ class TurnManager(Conversations):
             self._execution.tasks.start_soon(self._remember, live)
             with anyio.move_on_after(wait_s):
                 await live.settled.wait()
-        elif turn.status == "paused":
-            await self._pauses.cancel(turn, cancel)
         current = self._now(await self._store.turn(turn.caller, turn.id))
-        if current.status == "paused" and live is not None:
+        if current.status == "paused":
             await self._pauses.cancel(current, cancel)
-            current = await self._store.turn(turn.caller, turn.id)
+            current = self._now(await self._store.turn(turn.caller, turn.id))
+            if not current.ended:
+                # Somebody answered in between: it runs again, and is stopped as one that runs.
+                return await self._cancel(current, mode, by=by, wait_s=wait_s)
         if current.ended and not turn.ended:
             self._measures.cancelled(mode, anyio.current_time() - began)
         return Cancelled(current, current.ended)

@@ -5,7 +5,7 @@ paused. A partial answer is kept and logged; the last one starts the turn's next
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -17,7 +17,7 @@ from app.domain.ids import new_pause_id
 from app.domain.json_types import JsonObject
 from app.domain.pause import Answers, Asked, Decision, Pause, PauseReason, ToolOutput
 from app.domain.ports import EventLog, IdempotencyKey, Runtime, Store
-from app.domain.turn import Cancel, Turn, advance, now
+from app.domain.turn import Cancel, CancelledBy, Turn, advance, now
 from app.errors import (
     AlreadyDecided,
     InvalidRequest,
@@ -35,6 +35,11 @@ from app.turns.service import Attached
 logger = logging.getLogger(__name__)
 
 EXPIRY_CHECK_S = 30.0
+_REASONS: dict[CancelledBy, str] = {
+    "expiry": "nobody answered in time",
+    "conflict": "the conversation went on without an answer",
+}
+"""Why a call that waited was cancelled, for its event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +56,21 @@ class Pauses:
     """Paused turns of this process's store."""
 
     def __init__(
-        self, store: Store, logs: EventLog, runtime: Runtime, execution: Execution, limits: TurnLimits
+        self,
+        store: Store,
+        logs: EventLog,
+        runtime: Runtime,
+        execution: Execution,
+        limits: TurnLimits,
+        *,
+        on_resumed: Callable[[LiveTurn], None],
     ) -> None:
         self._store = store
         self._logs = logs
         self._runtime = runtime
         self._execution = execution
         self._limits = limits
+        self._on_resumed = on_resumed
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
     async def decide(
@@ -80,11 +93,13 @@ class Pauses:
         """End a paused turn at once, whatever the mode; nothing if it is not paused any more."""
         async with self._lock(turn.id):
             current = await self._store.turn(turn.caller, turn.id)
-            if current.status != "paused":
-                return
-            live = await revived(self._store, self._logs, replace(current, cancel=cancel))
-            self._execution.add(live)
-            await self._execution.settle(live, Ending("cancelled"))
+            if current.status == "paused":
+                await self._end(current, cancel)
+
+    async def _end(self, turn: Turn, cancel: Cancel) -> None:
+        live = await revived(self._store, self._logs, replace(turn, cancel=cancel))
+        self._execution.add(live)
+        await self._execution.settle(live, Ending("cancelled", reason=_REASONS.get(cancel.by)))
 
     async def expire_for_ever(self) -> None:
         """Cancel paused turns whose time is over."""
@@ -92,7 +107,7 @@ class Pauses:
             await anyio.sleep(min(EXPIRY_CHECK_S, self._limits.pause_expiry_s / 2))
             try:
                 for turn in await self._store.paused_turns():
-                    if turn.pause is not None and turn.pause.expires_at <= now():
+                    if _is_over(turn):
                         await self.cancel(turn, Cancel("keep", "expiry", now()))
             except StoreUnavailable:
                 logger.warning("paused turns could not be checked")
@@ -111,6 +126,9 @@ class Pauses:
             if not fresh:
                 after = max(asked[answer.id].answered_after or 0 for answer in given)
                 return self._attached(turn, after)
+            if _is_over(turn):
+                await self._end(turn, Cancel("keep", "expiry", now()))
+                turn = await self._store.turn(caller, turn_id)
             if turn.status != "paused" or turn.pause is None:
                 raise TurnNotPaused(f"{turn.id} is {turn.status}, not paused.")
             if self._execution.draining:
@@ -127,17 +145,20 @@ class Pauses:
         """Keep the answers; go on if they were the last ones."""
         state, before = await self._store.paused_state(turn.key)
         answers = _joined(before, asked, fresh)
-        prepared = self._runtime.prepare(turn.request, agent=turn.agent)
-        live = await revived(self._store, self._logs, turn, prepared)
+        live = await revived(self._store, self._logs, turn)
         after = live.log.next_seq - 1
-        for answer in fresh:
-            if answer.decision is not None:
-                self._log_decision(live, asked[answer.id], answer.decision)
-        left = _left(pause, {answer.id for answer in fresh})
-        if left is None:
-            await self._go_on(live, pause, Resumption(state, answers))
-        else:
-            await self._wait_on(live, left, answers)
+        try:
+            for answer in fresh:
+                if answer.decision is not None:
+                    self._log_decision(live, asked[answer.id], answer.decision)
+            left = _left(pause, {answer.id for answer in fresh})
+            if left is None:
+                await self._go_on(live, pause, Resumption(state, answers))
+            else:
+                await self._wait_on(live, left, answers)
+        except BaseException:
+            self._logs.close(turn.id)
+            raise
         return Attached(live.turn, after)
 
     async def _go_on(self, live: LiveTurn, pause: Pause, resumption: Resumption) -> None:
@@ -151,11 +172,11 @@ class Pauses:
         live.emit(TurnResumed(pause.reason, turn.runs))
         batch = live.log.take()
         if not await self._store.resume(turn, resumption.answers, batch):
-            self._logs.close(turn.id)
             raise TurnNotPaused(f"{turn.id} is not paused any more.")
         live.turn = turn
         live.log.publish(batch)
         self._execution.add(live)
+        self._on_resumed(live)
         self._execution.begin(live, resumption)
 
     async def _wait_on(self, live: LiveTurn, left: Pause, answers: Answers) -> None:
@@ -188,6 +209,10 @@ class Pauses:
         if lock is None:
             lock = self._locks[turn_id] = anyio.Lock()
         return lock
+
+
+def _is_over(turn: Turn) -> bool:
+    return turn.status == "paused" and turn.pause is not None and turn.pause.expires_at <= now()
 
 
 def _check_distinct(given: Sequence[_Answer]) -> None:

@@ -4,6 +4,11 @@ A live turn is made again from its log (the ledger) and its items. It can then g
 functions as any other: a crash, a restart or a cancel of a paused turn are no special cases.
 """
 
+from collections.abc import Sequence
+
+from anyio import to_thread
+
+from app.domain.events import LogEntry
 from app.domain.ledger import Ledger
 from app.domain.ports import EventLog, Prepared, Store
 from app.domain.turn import Turn, TurnError
@@ -25,12 +30,17 @@ async def ledger_of(store: Store, turn: Turn) -> tuple[Ledger, int]:
     """The ledger of a stored log, and the number of its last event."""
     ledger, last = Ledger(), 0
     while entries := await store.events(turn.key, last):
-        for entry in entries:
-            event, origin = event_from_json(entry.data)
-            if event is not None:
-                ledger.apply(event, origin)
+        # On a thread: a long turn has tens of thousands of events.
+        await to_thread.run_sync(_apply, ledger, entries)
         last = entries[-1].seq
     return ledger, last
+
+
+def _apply(ledger: Ledger, entries: Sequence[LogEntry]) -> None:
+    for entry in entries:
+        event, origin = event_from_json(entry.data)
+        if event is not None:
+            ledger.apply(event, origin)
 
 
 def orphan_ending(turn: Turn, error: TurnError = INTERRUPTED) -> Ending:
