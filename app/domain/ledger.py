@@ -25,6 +25,7 @@ from app.domain.events import (
     ToolCallRequested,
     ToolCallStarted,
     ToolStatus,
+    TurnPaused,
 )
 from app.domain.usage import Usage
 
@@ -77,6 +78,8 @@ class Ledger:
         self.last_agent: str | None = None
         self.steps = 0
         """Top-level model calls begun so far, over all runs of the turn."""
+        self.open_cost = Usage()
+        """What model calls have cost whose `step.completed` has not told it yet."""
         self._reasoning: dict[str, _OpenReasoning] = {}
         self._calls: dict[str, _OpenCall] = {}
         self._steps: dict[str | None, _OpenStep] = {}
@@ -111,7 +114,11 @@ class Ledger:
                 self.steps += origin is None
             case StepCompleted():
                 self._steps.pop(_path(origin), None)
-                self.usage = self.usage.plus(Usage.from_json(event.usage), top_level=origin is None)
+                spent = Usage.from_json(event.usage)
+                self.usage = self.usage.plus(spent, top_level=origin is None)
+                self.open_cost = self.open_cost.minus(spent)
+            case TurnPaused():
+                self.open_cost = Usage.from_json(event.turn["usage"]).minus(self.usage)
             case AgentStarted() if origin is None:
                 self.last_agent = event.agent
             case AgentHandedOff() if origin is None:
@@ -122,6 +129,14 @@ class Ledger:
     def shown(self) -> list[ShownMessage]:
         """The top agent's messages that have any text or refusal, in order."""
         return [m for m in self.messages.values() if m.origin is None and (m.parts or m.refusal_parts)]
+
+    def spend(self, cost: Usage, *, top_level: bool) -> None:
+        """A model call has cost this; the event that completes its step says so again."""
+        self.open_cost = self.open_cost.plus(cost, top_level=top_level)
+
+    @property
+    def usage_so_far(self) -> Usage:
+        return self.usage.plus(self.open_cost, top_level=True)
 
     @property
     def output_text(self) -> str:
@@ -156,8 +171,17 @@ class Ledger:
                 status: ToolStatus = call_status if call.requested else "cancelled"
                 events.append((ToolCallCompleted(call_id, call.tool, status, error=reason), call.origin))
         if not kept:
-            open_steps = sorted(self._steps.values(), key=lambda s: s.origin is None)
-            events.extend((StepCompleted(s.step, s.agent, None), s.origin) for s in open_steps)
+            events += self._closing_steps()
+        return events
+
+    def _closing_steps(self) -> list[tuple[Event, Origin | None]]:
+        """What is known of the cost of open steps goes to the last of them, the top agent's."""
+        open_steps = sorted(self._steps.values(), key=lambda s: s.origin is None)
+        events: list[tuple[Event, Origin | None]] = [
+            (StepCompleted(s.step, s.agent, None), s.origin) for s in open_steps[:-1]
+        ]
+        for last in open_steps[-1:]:
+            events.append((StepCompleted(last.step, last.agent, self.open_cost.as_json()), last.origin))
         return events
 
 

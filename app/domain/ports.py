@@ -17,7 +17,7 @@ from app.domain.ids import ArtifactId, ConversationId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Answers, Approval, Asked, PauseReason, PendingCall
 from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, TurnStatus
-from app.domain.usage import NO_USAGE, Usage
+from app.domain.usage import Usage
 
 # --- the event log ------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ class Store(Protocol):
         ...
 
     async def waiting_conversations(self) -> list[int]:
-        """Conversations that have queued turns and no active one."""
+        """Conversations that have queued turns, also behind a paused one."""
         ...
 
     async def paused_turns(self) -> list[Turn]: ...
@@ -416,6 +416,10 @@ class EventSink(Protocol):
         """Record history items that no event announces (a handoff's output)."""
         ...
 
+    def spent(self, cost: Usage, *, top_level: bool) -> None:
+        """Report at once what a model call has cost; its `step.completed` says it again, and may never come."""
+        ...
+
     async def committed(self) -> None:
         """Return once everything reported so far is durable: awaited before a step's tools run."""
         ...
@@ -473,13 +477,12 @@ class RunCompleted:
 
 @dataclass(frozen=True, slots=True)
 class RunPaused:
-    """`usage` is what the step that stays open has cost so far: its `step.completed` comes after the pause."""
+    """Nothing of the run is left but its `state`."""
 
     state: bytes
     reason: PauseReason
     approvals: tuple[Approval, ...] = ()
     tool_calls: tuple[PendingCall, ...] = ()
-    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True)

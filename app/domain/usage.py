@@ -23,6 +23,10 @@ class TokenCounts:
     def __add__(self, other: "TokenCounts") -> "TokenCounts":
         return TokenCounts(*(getattr(self, name) + getattr(other, name) for name in TokenCounts.__slots__))
 
+    def __sub__(self, other: "TokenCounts") -> "TokenCounts":
+        names = TokenCounts.__slots__
+        return TokenCounts(*(max(0, getattr(self, name) - getattr(other, name)) for name in names))
+
     def as_json(self) -> JsonObject:
         return {name: getattr(self, name) for name in TokenCounts.__slots__}
 
@@ -55,6 +59,12 @@ class Usage:
         moved = top_level and call.context_tokens > 0
         context = call.context_tokens if moved else self.context_tokens
         return replace(self, total=self.total + call.total, context_tokens=context, by_model=by_model)
+
+    def minus(self, part: "Usage") -> "Usage":
+        """What is left without a part that was counted in it; nothing falls below zero."""
+        by_model = {m: c - part.by_model.get(m, TokenCounts()) for m, c in self.by_model.items()}
+        left = {model: counts for model, counts in by_model.items() if counts.requests}
+        return Usage(self.total - part.total, self.context_tokens if left else 0, left)
 
     def as_json(self) -> JsonObject | None:
         """The contract's object, or None when no call was made."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agents import Agent, ModelProvider, RunConfig, RunResult, RunResultStreaming
+from agents import Agent, ModelProvider, RunConfig, RunResult, RunResultStreaming, RunState
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
@@ -47,31 +47,38 @@ class TurnAgentRunner(AgentRunner):
         outer = current_scope.get()
         if not isinstance(outer, RunFrame):
             return await super().run(starting_agent, input, **options)
-        frame = self._nested(outer, starting_agent, options)
+        frame = self._nested(outer, starting_agent, input, options)
         token = current_scope.set(frame)
+        waits = False
         try:
-            return await super().run(starting_agent, input, **options)
+            result = await super().run(starting_agent, input, **options)
+            waits = bool(result.interruptions)
+            return result
         finally:
             current_scope.reset(token)
-            frame.close_step()
+            if not waits:
+                frame.close_step()
 
     def run_streamed(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResultStreaming:
         outer = current_scope.get()
         if not isinstance(outer, RunFrame):
             return super().run_streamed(starting_agent, input, **options)
-        frame = self._nested(outer, starting_agent, options)
+        frame = self._nested(outer, starting_agent, input, options)
         token = current_scope.set(frame)
         try:
             return super().run_streamed(starting_agent, input, **options)
         finally:
             current_scope.reset(token)
 
-    def _nested(self, outer: RunFrame, agent: Agent[Any], options: dict[str, Any]) -> RunFrame:
+    def _nested(self, outer: RunFrame, agent: Agent[Any], input: Any, options: dict[str, Any]) -> RunFrame:
         """A frame for a run inside `outer`; fills in what the run must have of ours."""
         self._adopt(agent)
         context = options.get("context")
         call_id = context.tool_call_id if isinstance(context, ToolContext) else current_call.get()
-        frame = RunFrame(outer.turn, parent_call_id=call_id, silent=outer.silent or call_id is None)
+        if call_id is None or outer.silent:
+            frame = RunFrame(outer.turn, parent_call_id=call_id, silent=True)
+        else:
+            frame = outer.turn.nested(call_id, go_on=isinstance(input, RunState))
         frame.agent = agent.name
         options["hooks"] = RunWatcher(frame, options.get("hooks"))
         options["run_config"] = self._ours(options.get("run_config"))

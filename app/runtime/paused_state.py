@@ -1,8 +1,8 @@
 """The state of a paused run: the SDK's `RunState` as JSON, without the history that it would copy into itself.
 
-The history before a turn cannot change while the turn is paused, so the state refers to it by a digest and is
-put together again when the turn goes on; where the SDK has changed its input (a handoff's input filter), the
-state keeps its own. A state that no longer fits is refused by `StateMismatch`.
+The history before a turn cannot change while the turn is paused, so the state refers to its newest items by
+number and digest and is put together again when the turn goes on; where the SDK has changed its input (a
+handoff's input filter), the state keeps its own. A state that no longer fits is refused by `StateMismatch`.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from agents.exceptions import AgentsException
 
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import Usage
+from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.step import Step, ToolCall
 
 VERSION = 1
@@ -26,7 +27,48 @@ class StateMismatch(Exception):
     """The paused state does not fit the agents, the history or the SDK of today."""
 
 
-def packed(sdk_state: JsonObject, model_input: Sequence[Item], context: JsonObject, step: Step | None) -> bytes:
+@dataclass(frozen=True, slots=True)
+class PausedRun:
+    """What an agent's run has open while it waits; `parent_call_id` is None for the top agent's."""
+
+    parent_call_id: str | None
+    agent: str
+    step: Step | None
+
+    @classmethod
+    def of(cls, frame: RunFrame) -> "PausedRun":
+        return cls(frame.parent_call_id, frame.agent, frame.step)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A decision that holds for a tool of an agent for the rest of the turn."""
+
+    agent: str
+    tool: str
+    decision: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """What we keep beside the SDK's state: `ids` were claimed in the turn, `rounds` are pauses for approval."""
+
+    context: JsonObject
+    runs: tuple[PausedRun, ...]
+    ids: frozenset[str]
+    rules: tuple[Rule, ...] = ()
+    rounds: int = 0
+
+    def go_on(self, scope: TurnScope) -> None:
+        """Bring the runs of the turn back to where they were paused."""
+        scope.ids.go_on(self.ids)
+        for run in self.runs:
+            nested = run.parent_call_id and scope.nested(run.parent_call_id, go_on=False)
+            (nested or scope.top).go_on(run.agent, run.step)
+
+
+def packed(sdk_state: JsonObject, model_input: Sequence[Item], notes: Notes) -> bytes:
     """Runs in a thread: a long run's state is large."""
     by_reference = sdk_state.get("original_input") == list(model_input)
     if by_reference:
@@ -35,9 +77,12 @@ def packed(sdk_state: JsonObject, model_input: Sequence[Item], context: JsonObje
         {
             "version": VERSION,
             "sdk": sdk_state,
-            "input_digest": digest(model_input) if by_reference else None,
-            "context": context,
-            "step": step and _step_json(step),
+            "input": {"items": len(model_input), "digest": digest(model_input)} if by_reference else None,
+            "context": notes.context,
+            "runs": [_run_json(run) for run in notes.runs],
+            "ids": sorted(notes.ids),
+            "rules": [[rule.agent, rule.tool, rule.decision, rule.reason] for rule in notes.rules],
+            "rounds": notes.rounds,
         },
         default=str,
     )
@@ -45,20 +90,36 @@ def packed(sdk_state: JsonObject, model_input: Sequence[Item], context: JsonObje
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """A stored state, taken apart; `sdk_state` puts the history back."""
+    """A stored state, taken apart; `restored` puts the history back."""
 
     sdk: JsonObject
-    input_digest: str | None
-    context: JsonObject
-    step: Step | None
+    input: JsonObject | None
+    notes: Notes
 
-    def sdk_state(self, model_input: Sequence[Item]) -> JsonObject:
-        """The SDK's state, whole. Runs in a thread. Raises StateMismatch."""
-        if self.input_digest is None:
-            return self.sdk
-        if digest(model_input) != self.input_digest:
+    def model_input(self, everything: Sequence[Item]) -> list[Item]:
+        """The part of history and input that the model was given, whatever the setting says by now.
+
+        Runs in a thread. Raises StateMismatch.
+        """
+        if self.input is None:
+            return list(everything)
+        given = list(everything[max(0, len(everything) - self.input["items"]) :])
+        if digest(given) != self.input["digest"]:
             raise StateMismatch("the history before it has changed")
-        return {**self.sdk, "original_input": [dict(item) for item in model_input]}
+        return given
+
+    async def restored(self, agent: Agent[Any], model_input: list[Item], context: Any) -> RunState[Any]:
+        """The SDK's state. Raises StateMismatch where the SDK refuses: an agent is gone, its format is newer.
+
+        The input is put in afterwards: the SDK would check and copy all of a long history on the loop.
+        """
+        try:
+            state = await RunState.from_json(agent, self.sdk, context_override=context)
+        except (AgentsException, KeyError, TypeError, ValueError) as error:
+            raise StateMismatch(str(error).rstrip(".")) from error
+        if self.input is not None:
+            state._original_input = list[Any](model_input)
+        return state
 
 
 def unpacked(state: bytes) -> Unpacked:
@@ -66,21 +127,32 @@ def unpacked(state: bytes) -> Unpacked:
     data = orjson.loads(state)
     if data.get("version") != VERSION:
         raise StateMismatch(f"it was stored by another release (version {data.get('version')!r})")
-    step = data["step"] and _step_from_json(data["step"])
-    return Unpacked(data["sdk"], data["input_digest"], data["context"], step)
-
-
-async def restored(agent: Agent[Any], sdk_state: JsonObject, context: Any) -> RunState[Any]:
-    """Raises StateMismatch where the SDK refuses: an agent is gone, or its format is newer."""
-    try:
-        return await RunState.from_json(agent, sdk_state, context_override=context)
-    except (AgentsException, KeyError, TypeError, ValueError) as error:
-        raise StateMismatch(str(error)) from error
+    notes = Notes(
+        data["context"],
+        tuple(_run_from_json(run) for run in data["runs"]),
+        frozenset(data["ids"]),
+        tuple(Rule(*rule) for rule in data["rules"]),
+        data["rounds"],
+    )
+    return Unpacked(data["sdk"], data["input"], notes)
 
 
 def digest(items: Sequence[Item]) -> str:
     canonical = json.dumps(list(items), sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _run_json(run: PausedRun) -> JsonObject:
+    return {
+        "parent_call_id": run.parent_call_id,
+        "agent": run.agent,
+        "step": run.step and _step_json(run.step),
+    }
+
+
+def _run_from_json(data: JsonObject) -> PausedRun:
+    step = data["step"] and _step_from_json(data["step"])
+    return PausedRun(data["parent_call_id"], data["agent"], step)
 
 
 def _step_json(step: Step) -> JsonObject:

@@ -12,7 +12,7 @@ from typing import Any
 
 from agents import Agent, RunConfig, RunResultStreaming, RunState
 from agents.exceptions import UserError
-from agents.items import HandoffOutputItem, ToolCallOutputItem
+from agents.items import HandoffOutputItem, MCPApprovalResponseItem, ToolCallOutputItem
 from agents.result import RunResultBase
 from agents.run_config import ToolErrorFormatterArgs
 from agents.stream_events import RunItemStreamEvent, StreamEvent
@@ -23,6 +23,7 @@ from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
 from app.domain.history import OUTPUT_TYPES, newest, repaired
 from app.domain.ids import new_item_id
 from app.domain.json_types import Item
+from app.domain.pause import PauseReason
 from app.domain.ports import (
     EventSink,
     RunCompleted,
@@ -40,7 +41,8 @@ from app.runtime.failures import turn_error
 from app.runtime.hooks import close_unrun
 from app.runtime.observer import current_scope
 from app.runtime.outputs import plain_json
-from app.runtime.pauses import Interruptions
+from app.runtime.paused_state import Notes, PausedRun
+from app.runtime.pauses import Interruptions, Rules
 from app.runtime.plans import Plans, trace_id, user_message
 from app.runtime.preparation import Preparation
 from app.runtime.scope import RunFrame, TurnScope
@@ -61,7 +63,6 @@ class RunLimits:
     max_steps: int
     history_items: int
     max_shown_output: int
-    max_approval_rounds: int = 5
 
 
 class Runner:
@@ -98,25 +99,28 @@ class Runner:
             return RunFailed(failure, rollback=_ends_as_rollback(failure, error))
 
     async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
-        history = await to_thread.run_sync(_history, job, self._limits.history_items)
+        # What is paused knows how much of the history it was given.
+        limit = self._limits.history_items if job.state is None else 0
+        history, ids = await to_thread.run_sync(_history, job, limit)
         state = None if job.state is None else await to_thread.run_sync(paused_state.unpacked, job.state)
         scope = TurnScope(
             sink,
-            taken_ids=_ids(job),
+            taken_ids=ids,
             deadline=deadline,
             client_tools=frozenset(tool.name for tool in job.turn.request.tools),
             steps_before=job.steps_before,
             max_shown_output=self._limits.max_shown_output,
             recorded=job.recorded,
         )
-        if state is not None and state.step is not None:
-            scope.top.resume_step(state.step)
-        async with self._plans.open(job, scope, history, state.context if state else None) as plan:
-            run = _Run(self, job, scope, control, plan, [*history, *plan.input])
+        if state is not None:
+            state.notes.go_on(scope)
+        async with self._plans.open(job, scope, history, state.notes.context if state else None) as plan:
+            everything = [*history, *plan.input]
             if state is None:
-                return await run.begin()
-            sdk_state = await to_thread.run_sync(state.sdk_state, run.model_input)
-            return await run.go_on(await paused_state.restored(plan.agent, sdk_state, plan.context))
+                return await _Run(self, job, scope, control, plan, everything).begin()
+            model_input = await to_thread.run_sync(state.model_input, everything)
+            sdk_state = await state.restored(plan.agent, model_input, plan.context)
+            return await _Run(self, job, scope, control, plan, model_input, state.notes).go_on(sdk_state)
 
     def config(self, job: RunJob, plan: WorkflowRun) -> RunConfig:
         """The plan's own configuration, with what is always the service's."""
@@ -166,6 +170,7 @@ class _Run:
         control: RunControl,
         plan: WorkflowRun,
         model_input: list[Item],
+        notes: Notes | None = None,
     ) -> None:
         self._runner = runner
         self._job = job
@@ -176,6 +181,10 @@ class _Run:
         self._result: RunResultStreaming | None = None
         self._tripped: str | None = None
         self._after_step = False
+        self._rules = Rules(
+            auto=job.turn.request.approvals == "auto", kept=notes.rules if notes is not None else ()
+        )
+        self._rounds = notes.rounds if notes is not None else 0
         scope.on_tripped = self._trip
 
     async def begin(self) -> RunOutcome:
@@ -183,26 +192,30 @@ class _Run:
 
     async def go_on(self, state: RunState[Any]) -> RunOutcome:
         """Resume with the answers that the pause got."""
-        Interruptions(self._scope, state).answer(self._job.answers)
+        Interruptions(self._scope, state, self._rules).answer(self._job.answers)
         return await self._drive(state)
 
     async def _drive(self, input: Any) -> RunOutcome:
-        """Run until an end, going on by ourselves where approvals are automatic."""
-        for _ in range(self._runner.limits.max_steps + 1):
+        """Run until an end, going on by ourselves where nobody has to be asked."""
+        while True:
             result = await self._stream(input)
             if self._tripped is not None:
                 message = f"The input was refused by the guardrail {self._tripped!r}."
                 return RunFailed(TurnError("guardrail_tripped", message), rollback=True)
             if self._control.cancel_mode == "after_step" and result.final_output is None:
                 return RunStopped()
-            if not result.interruptions:
+            if result.interruptions:
+                state = result.to_state()
+                waiting = Interruptions(self._scope, state, self._rules)
+                if not waiting.decided_by_rule():
+                    return await self._paused(state, waiting)
+            elif self._job.turn.request.stepwise and result.final_output is None:
+                state = result.to_state()
+                if self._scope.top.called_tools:
+                    return await self._paused_after_step(state)
+            else:
                 return await self._ended(result)
-            state = result.to_state()
-            waiting = Interruptions(self._scope, state)
-            if not waiting.approve_automatically(self._job.turn.request.approvals):
-                return await self._paused(state, waiting)
             input = state
-        return RunFailed(TurnError("max_steps_exceeded", "The turn went on approving itself."))
 
     async def _stream(self, input: Any) -> RunResultStreaming:
         frame = self._scope.top
@@ -233,10 +246,12 @@ class _Run:
             self._result.cancel("after_turn")
         if not isinstance(event, RunItemStreamEvent):
             return
-        if isinstance(event.item, ToolCallOutputItem | HandoffOutputItem):
+        if isinstance(event.item, ToolCallOutputItem | HandoffOutputItem | MCPApprovalResponseItem):
             item: Item = dict(event.item.to_input_item())
             if item.get("type") in OUTPUT_TYPES:
                 close_unrun(self._scope.top, item)
+                self._scope.record_output(item)
+            elif item.get("type") == "mcp_approval_response":
                 self._scope.record_output(item)
 
     def _cancelled(self, mode: CancelMode) -> None:
@@ -251,9 +266,6 @@ class _Run:
             self._result.cancel("immediate")
 
     async def _ended(self, result: RunResultStreaming) -> RunOutcome:
-        request = self._job.turn.request
-        if request.stepwise and result.final_output is None:
-            return await self._paused_after_step(result)
         frame = self._scope.top
         frame.close_step()
         output = result.final_output
@@ -278,26 +290,33 @@ class _Run:
         self._scope.top.close_step()
         return result
 
-    async def _paused(self, state: RunState[Any], waiting: "Interruptions") -> RunOutcome:
-        step = self._scope.top.step
-        packed = await self._packed(state)
+    async def _paused(self, state: RunState[Any], waiting: Interruptions) -> RunOutcome:
         approvals, calls = waiting.pending()
-        spent = step.spent_usage if step is not None else None
-        reason = "approval" if approvals else "tool_output"
-        paused = RunPaused(packed, reason, approvals, calls)  # type: ignore[arg-type]
-        return replace(paused, usage=spent) if spent is not None else paused
+        self._rounds += bool(approvals)
+        most = self._plan.max_approval_rounds
+        if most is not None and self._rounds > most:
+            message = f"The turn asked for approval more than {most} times."
+            return RunFailed(TurnError("approval_rounds_exceeded", message))
+        waiting.announce(approvals)
+        notes = self._notes()
+        reason: PauseReason = "approval" if approvals else "tool_output"
+        packed = await self._packed(state, notes)
+        return RunPaused(packed, reason, approvals, calls)
 
-    async def _paused_after_step(self, result: RunResultStreaming) -> RunOutcome:
+    async def _paused_after_step(self, state: RunState[Any]) -> RunOutcome:
         self._scope.top.close_step()
-        return RunPaused(await self._packed(result.to_state()), "step")
+        return RunPaused(await self._packed(state, self._notes()), "step")
 
-    async def _packed(self, state: RunState[Any]) -> bytes:
-        context = self._plan.save()
-        step = self._scope.top.step
+    def _notes(self) -> Notes:
+        runs = tuple(PausedRun.of(frame) for frame in self._scope.waiting())
+        return Notes(
+            self._plan.save(), runs, frozenset(self._scope.ids.claimed), self._rules.kept, self._rounds
+        )
 
+    async def _packed(self, state: RunState[Any], notes: Notes) -> bytes:
         def pack() -> bytes:
             sdk_state = state.to_json(context_serializer=lambda _: {})
-            return paused_state.packed(sdk_state, self.model_input, context, step)
+            return paused_state.packed(sdk_state, self.model_input, notes)
 
         return await to_thread.run_sync(pack)
 
@@ -310,9 +329,12 @@ async def _unwind(result: RunResultStreaming) -> None:
         await asyncio.wait({task}, timeout=UNWIND_S)
 
 
-def _history(job: RunJob, limit: int) -> list[Item]:
-    """What came before, as the model gets it: valid for a strict provider, the newest `limit` items."""
-    return newest(repaired(stored.item for stored in job.history), limit)
+def _history(job: RunJob, limit: int) -> tuple[list[Item], set[str]]:
+    """What came before, as the model gets it: valid for a strict provider, the newest `limit` items.
+
+    And the ids that are taken. Runs in a thread: a conversation may be long.
+    """
+    return newest(repaired(stored.item for stored in job.history), limit), _ids(job)
 
 
 def _ids(job: RunJob) -> set[str]:

@@ -43,6 +43,13 @@ class Ids:
 
     def __init__(self, taken: Iterable[str]) -> None:
         self._taken = set(taken)
+        self.claimed: set[str] = set()
+        """Those of this turn; nested agents' stand in no history."""
+
+    def go_on(self, claimed: Iterable[str]) -> None:
+        """Go on with the ids that the turn claimed before it was paused."""
+        self.claimed |= set(claimed)
+        self._taken |= self.claimed
 
     def claim_item(self, upstream_id: str | None) -> str:
         return self._claim(upstream_id, new_item_id)
@@ -59,6 +66,7 @@ class Ids:
         )
         claimed = wanted if usable and wanted else make()
         self._taken.add(claimed)
+        self.claimed.add(claimed)
         return claimed
 
 
@@ -91,7 +99,10 @@ class TurnScope:
         """Arguments that a person changed when approving, as JSON text, by call id."""
         self.rejections: dict[str, str] = {}
         """Reasons of rejected calls, by call id."""
+        self.decided: set[str] = set()
+        """Calls whose approval or output was given in this run."""
         self._frames: dict[str, RunFrame] = {}
+        self._nested: dict[str, RunFrame] = {}
         self._answered: set[str] = set()
         self.on_tripped: Callable[[str], None] = lambda name: None
         """Called when an input guardrail trips: the run is stopped at once."""
@@ -104,10 +115,22 @@ class TurnScope:
         """The run that requested a call; the top agent's if it was another run of the turn."""
         return self._frames.get(call_id, self.top)
 
+    def nested(self, parent_call_id: str, *, go_on: bool) -> "RunFrame":
+        """The run of an agent for a call: the one that has paused there, to go on with, or a new one."""
+        known = self._nested.get(parent_call_id) if go_on else None
+        frame = known or RunFrame(self, parent_call_id=parent_call_id)
+        self._nested[parent_call_id] = frame
+        return frame
+
+    def waiting(self) -> "list[RunFrame]":
+        """The runs in which something waits: the top agent's, and each nested one with an open step."""
+        return [self.top, *(frame for frame in self._nested.values() if frame.step is not None)]
+
     def record_output(self, item: Item) -> None:
-        """Record the output of a top agent's call, unless its tool has recorded it already."""
-        if item["call_id"] not in self._answered:
-            self._answered.add(item["call_id"])
+        """Record what answers a call of the top agent, unless its tool has recorded it already."""
+        answered = item.get("call_id") or item["approval_request_id"]
+        if answered not in self._answered:
+            self._answered.add(answered)
             self.record([NewItem(new_item_id(), item)])
 
     def record(self, items: Sequence[NewItem]) -> None:
@@ -148,6 +171,8 @@ class RunFrame:
         self.has_begun = False
         """True once a model call has begun: from then on the SDK can stop after a step."""
         self._steps = 0 if parent_call_id or silent else turn.steps_before
+        self._started: str | None = None
+        self._called_tools = False
 
     # what models and tools ask (`RunScope`)
 
@@ -184,11 +209,15 @@ class RunFrame:
     # agents
 
     def agent_started(self, name: str) -> None:
+        """An agent that goes on after a pause has started before it."""
         self.agent = name
-        self.emit(AgentStarted(name))
+        if self._started != name:
+            self._started = name
+            self.emit(AgentStarted(name))
 
     def agent_ended(self, name: str, output: object) -> None:
         self.close_step()
+        self._started = None
         self.emit(AgentEnded(name, output))
 
     def handed_off(self, source: str, target: str) -> None:
@@ -210,15 +239,27 @@ class RunFrame:
         """The step's response is whole; it ends with the last of its calls, at once if there are none."""
         step.responded = True
         step.calls = {call.call_id: call for call in calls}
+        self._called_tools = bool(step.calls)
         for call_id in step.calls:
             self.turn.requested(call_id, self)
         if step.done:
             self.close_step()
 
-    def resume_step(self, step: Step) -> None:
-        """Go on with the step in which the turn was paused."""
+    @property
+    def called_tools(self) -> bool:
+        """True if the newest response called tools; a handoff is none."""
+        return self._called_tools
+
+    def go_on(self, agent: str, step: Step | None) -> None:
+        """Go on where the turn was paused: with this agent, in this step if it is open."""
+        self.agent = self._started = agent
         self.step = step
+        if step is None:
+            return
         self._steps = step.number
+        self.has_begun = self._called_tools = True
+        for call_id in step.calls:
+            self.turn.requested(call_id, self)
 
     def close_step(self) -> None:
         """End the step under way, if any."""
@@ -229,10 +270,12 @@ class RunFrame:
     def spend(self, step: Step, model: str, counts: TokenCounts) -> None:
         """Count a model call; a silent frame's goes to the step of the top agent."""
         usage = Usage.of_call(model, counts)
+        if self.silent:
+            usage = Usage(usage.total, 0, usage.by_model)
+        self.turn.sink.spent(usage, top_level=self.is_top)
         if self.silent and self.turn.top.step is not None:
-            self.turn.top.step.add_usage(Usage(usage.total, 0, usage.by_model))
-        else:
-            step.add_usage(usage)
+            step = self.turn.top.step
+        step.add_usage(usage)
 
     # tools
 

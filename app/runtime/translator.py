@@ -100,7 +100,8 @@ class ModelCall:
     def call_started(self, item_id: str, call_id: str, name: str) -> None:
         if name in self._handoffs or call_id in self._calls:
             return
-        executor: Executor = "client" if name in self._frame.turn.client_tools else "server"
+        is_clients = self._frame.is_top and name in self._frame.turn.client_tools
+        executor: Executor = "client" if is_clients else "server"
         self._calls[call_id] = _Call(call_id, name, executor)
         self._frame.emit(ToolCallStarted(item_id, call_id, name, self._frame.agent))
 

@@ -99,10 +99,9 @@ def newest_key(connection: Connection, conversation_key: int) -> int:
 
 
 def waiting_conversations(connection: Connection) -> list[int]:
-    """Those that have queued turns and no active one."""
+    """Those that have queued turns, also behind a paused one."""
     queued = select(table.c.conversation_key).where(*_under_way("queued"))
-    active = select(table.c.conversation_key).where(*_under_way(*ACTIVE))
-    return list(connection.scalars(queued.except_(active)))
+    return list(connection.scalars(queued.distinct()))
 
 
 def page(

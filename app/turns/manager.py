@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Literal
 
 import anyio
@@ -186,10 +187,15 @@ class TurnManager(Conversations):
         return entries, last < attached.turn.last_event_id
 
     async def outcome(self, attached: Attached) -> Turn:
-        async with aclosing(self.tail(attached)) as entries:  # type: ignore[type-var]
-            async for _ in entries:
-                pass
-        return self._now(await self._store.turn(attached.turn.caller, attached.turn.id))
+        while True:
+            async with aclosing(self.tail(attached)) as entries:  # type: ignore[type-var]
+                async for some in entries:
+                    attached = replace(attached, after=some[-1].seq)
+            turn = self._now(await self._store.turn(attached.turn.caller, attached.turn.id))
+            if turn.ended or turn.status == "paused":
+                return turn
+            # It was paused, and somebody has answered since.
+            attached = replace(attached, turn=turn)
 
     # cancelling
 

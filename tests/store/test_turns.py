@@ -87,7 +87,7 @@ async def test_end_that_would_leave_a_gap_in_the_log_is_refused_whole(scene: Sce
 async def test_queued_turn_starts_once(scene: Scene) -> None:
     running = await scene.admit()
     queued = await scene.admit(on_conflict="enqueue")
-    assert await scene.store.waiting_conversations() == []
+    assert await scene.store.waiting_conversations() == [running.turn.conversation_key]
     await scene.settle(running.turn)
     assert await scene.store.waiting_conversations() == [running.turn.conversation_key]
 
