@@ -22,6 +22,7 @@ HASTY = {
     "TURNWIRE_CANCEL_WAIT_S": 0.3,
     "TURNWIRE_MAX_STEPS": 3,
     "TURNWIRE_MAX_BODY_BYTES": 4096,
+    "TURNWIRE_LISTENER_STALL_S": 0.5,
 }
 """Limits that a test can hit."""
 
