@@ -1,20 +1,28 @@
 """A room for each test, in a folder of its own."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from app.builtin_agents.healthcare_support.records import PACKAGED, Records
+from app.sandbox import Sandboxes, open_sandboxes
 from tests.builtin_agents.rooms import Room
 
 Edit = Callable[[str, str, str], Records]
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Room:
-    return Room(tmp_path)
+async def sandboxes(tmp_path: Path) -> AsyncIterator[Sandboxes]:
+    """The real ones: without bubblewrap these tests fail."""
+    async with open_sandboxes(tmp_path, "bubblewrap") as sandboxes:
+        yield sandboxes
+
+
+@pytest.fixture
+def room(sandboxes: Sandboxes) -> Room:
+    return Room(sandboxes)
 
 
 @pytest.fixture

@@ -2,22 +2,18 @@
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from agents import Agent, Model, ModelProvider, RunConfig, Runner, RunResult, RunState
 from agents.result import RunResultBase
-from agents.sandbox import Manifest
-from agents.sandbox.sandboxes.unix_local import UnixLocalSandboxClient
-from agents.sandbox.session import BaseSandboxSession
 from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_message, function_call
 
 from app.builtin_agents.healthcare_support import HealthcareSupport, Records
 from app.domain.json_types import Item, JsonObject
 from app.runtime.workflow import WorkflowRun, WorkflowTurn
+from app.sandbox import Sandboxes
 from demo.healthcare_brain import brain
 from tests.upstream.brain import Seen
 
@@ -59,37 +55,6 @@ class BrainModels(ModelProvider):
         ]
 
 
-class LocalWorkspaces:
-    """Unconfined workspaces below a folder of the test's own: the commands are the brain's, not a model's."""
-
-    backend = "unix_local"
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._client = UnixLocalSandboxClient(inherit_host_environment=False)
-        self.is_open = False
-        self.removed: list[str] = []
-
-    @asynccontextmanager
-    async def open(
-        self, turn_id: str, manifest: Manifest, *, read_only: Sequence[str] = ()
-    ) -> AsyncIterator[BaseSandboxSession]:
-        root = self._folder / turn_id
-        entries = {} if root.exists() else manifest.entries
-        root.mkdir(exist_ok=True)
-        update = {"root": str(root), "entries": entries}
-        session = await self._client.create(manifest=manifest.model_copy(update=update, deep=True))
-        async with session:
-            self.is_open = True
-            try:
-                yield session
-            finally:
-                self.is_open = False
-
-    async def remove(self, turn_id: str) -> None:
-        self.removed.append(turn_id)
-
-
 @dataclass
 class KeptArtifacts:
     """Artifacts in memory."""
@@ -112,15 +77,14 @@ class Room:
 
     def __init__(
         self,
-        folder: Path,
+        sandboxes: Sandboxes,
         *,
         play: Brain = brain,
         records: Records | None = None,
         history: Sequence[Item] = (),
         turn_id: str = "turn_1",
     ) -> None:
-        self.workspaces = LocalWorkspaces(folder)
-        self.desk = HealthcareSupport(self.workspaces, records)
+        self.desk = HealthcareSupport(sandboxes, records)
         self.models = BrainModels(play)
         self.artifacts = KeptArtifacts()
         self.events: list[tuple[str, Any]] = []

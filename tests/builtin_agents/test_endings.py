@@ -1,13 +1,13 @@
 """However a turn ends, its sandbox is stopped and told so."""
 
 import asyncio
-from pathlib import Path
 from typing import Never
 
 import pytest
 
 from app.builtin_agents.healthcare_support.workflow import MAX_APPROVAL_ROUNDS
 from app.domain.json_types import JsonObject
+from app.sandbox import Sandboxes
 from demo.healthcare_brain import brain
 from tests.builtin_agents.rooms import Room
 from tests.upstream.brain import Seen
@@ -28,7 +28,7 @@ def _is_at(stage: str, seen: Seen) -> bool:
 
 
 @pytest.mark.parametrize("stage", STAGES)
-async def test_a_cancelled_turn_leaves_no_sandbox(tmp_path: Path, stage: str) -> None:
+async def test_a_cancelled_turn_leaves_no_sandbox(sandboxes: Sandboxes, stage: str) -> None:
     reached = asyncio.Event()
 
     async def stuck() -> Never:
@@ -39,27 +39,25 @@ async def test_a_cancelled_turn_leaves_no_sandbox(tmp_path: Path, stage: str) ->
     def play(seen: Seen) -> JsonObject:
         return stuck() if _is_at(stage, seen) else brain(seen)  # type: ignore[return-value]
 
-    room = Room(tmp_path, play=play)
+    room = Room(sandboxes, play=play)
     async with asyncio.timeout(20):
         turn = asyncio.create_task(room.begin("referral_status_check"))
         await reached.wait()
-        assert room.workspaces.is_open
+        assert room.names()[-1] != "sandbox_stopped"
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-    assert not room.workspaces.is_open
     assert room.names()[-1] == "sandbox_stopped"
 
 
-async def test_a_failed_turn_leaves_no_sandbox(tmp_path: Path) -> None:
+async def test_a_failed_turn_leaves_no_sandbox(sandboxes: Sandboxes) -> None:
     def play(seen: Seen) -> JsonObject:
         raise ConnectionError("the model is gone")
 
-    room = Room(tmp_path, play=play)
+    room = Room(sandboxes, play=play)
     with pytest.raises(ConnectionError):
         await room.begin("referral_status_check")
     assert room.names()[-1] == "sandbox_stopped"
-    assert not room.workspaces.is_open
 
 
 async def test_five_rounds_of_approvals_are_allowed(room: Room) -> None:

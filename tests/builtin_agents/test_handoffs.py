@@ -1,13 +1,13 @@
 """A person decides about handoffs: what asks, what a grant is worth, what a reject does."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.builtin_agents.healthcare_support.handoff import Handoff
 from app.domain.json_types import JsonObject
+from app.sandbox import Sandboxes
 from demo.healthcare_brain import brain
 from tests.builtin_agents.rooms import Room
 from tests.upstream.brain import Seen
@@ -69,7 +69,7 @@ async def test_a_reject_reaches_the_model_and_nobody_takes_over(room: Room) -> N
     assert resolution["handoff_id"] is None
 
 
-async def test_what_the_model_says_of_a_handoff_counts_only_if_it_happened(tmp_path: Path) -> None:
+async def test_what_the_model_says_of_a_handoff_counts_only_if_it_happened(sandboxes: Sandboxes) -> None:
     def boasting(seen: Seen) -> JsonObject:
         reply = brain(seen)
         if "benefits_review" in seen.tools and "text" in reply:
@@ -77,34 +77,34 @@ async def test_what_the_model_says_of_a_handoff_counts_only_if_it_happened(tmp_p
             return {"text": json.dumps({**resolution, "route_to_human": True, "handoff_id": "HUMAN-0"})}
         return reply
 
-    ended = await Room(tmp_path, play=boasting).resolve("referral_status_check")
+    ended = await Room(sandboxes, play=boasting).resolve("referral_status_check")
     assert ended.payload["resolution"]["handoff_id"] is None
     assert ended.payload["resolution"]["route_to_human"] is False
 
 
-async def test_one_approval_unlocks_the_later_handoffs_of_its_turn(tmp_path: Path) -> None:
+async def test_one_approval_unlocks_the_later_handoffs_of_its_turn(sandboxes: Sandboxes) -> None:
     play = Insistent(["first"], ["second"])
-    await Room(tmp_path, play=play).resolve(KNEE, (True,))
+    await Room(sandboxes, play=play).resolve(KNEE, (True,))
     assert [json.loads(text)["reason"] for text in play.told] == ["first", "second"]
 
 
-async def test_a_reject_revokes_what_an_approval_of_the_same_step_granted(tmp_path: Path) -> None:
+async def test_a_reject_revokes_what_an_approval_of_the_same_step_granted(sandboxes: Sandboxes) -> None:
     play = Insistent(["first", "second"], ["third"])
-    await Room(tmp_path, play=play).resolve(KNEE, (True, False), (True,))
+    await Room(sandboxes, play=play).resolve(KNEE, (True, False), (True,))
     assert json.loads(play.told[0])["reason"] == "first"
     assert play.told[1] == "Not this one."
     assert json.loads(play.told[2])["reason"] == "third"
 
 
-async def test_after_a_reject_the_next_handoff_asks_again(tmp_path: Path) -> None:
+async def test_after_a_reject_the_next_handoff_asks_again(sandboxes: Sandboxes) -> None:
     play = Insistent(["first"], ["second"])
-    await Room(tmp_path, play=play).resolve(KNEE, (False,), (False,))
+    await Room(sandboxes, play=play).resolve(KNEE, (False,), (False,))
     assert play.told == ("Not this one.", "Not this one.")
 
 
-async def test_the_next_turn_begins_without_grant_and_without_handoffs(tmp_path: Path) -> None:
-    first = await Room(tmp_path).resolve(KNEE, (True,))
-    second = Room(tmp_path, history=first.history, turn_id="turn_2")
+async def test_the_next_turn_begins_without_grant_and_without_handoffs(sandboxes: Sandboxes) -> None:
+    first = await Room(sandboxes).resolve(KNEE, (True,))
+    second = Room(sandboxes, history=first.history, turn_id="turn_2")
     state = await second.begin(KNEE)
     assert isinstance(state, dict)
     assert second.saved is not None

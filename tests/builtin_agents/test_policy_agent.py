@@ -17,6 +17,7 @@ from app.builtin_agents.healthcare_support.desk import Desk, DeskState
 from app.builtin_agents.healthcare_support.policy_agent import MAX_STEPS, SKILL, note, policy_agent
 from app.builtin_agents.healthcare_support.workspace import CHECKLIST, FINDINGS
 from app.domain.json_types import JsonObject
+from app.sandbox import Sandboxes
 from demo.healthcare_brain import brain
 from tests.builtin_agents.rooms import Room
 from tests.upstream.brain import Seen
@@ -127,27 +128,31 @@ def _shell(command: str) -> JsonObject:
     return {"tool_calls": [{"name": "exec_command", "arguments": {"cmd": command}}]}
 
 
-async def test_mere_text_does_not_finish_and_documents_are_made_from_the_resolution(tmp_path: Path) -> None:
-    room = Room(tmp_path, play=_policies_play({"text": "All done."}))
+async def test_mere_text_does_not_finish_and_documents_are_made_from_the_resolution(
+    sandboxes: Sandboxes,
+) -> None:
+    room = Room(sandboxes, play=_policies_play({"text": "All done."}))
     ended = await room.resolve("eligibility_verification_basic")
     assert "finalize_policy_packet" in ended.payload["resolution"]["policy_summary"]
     assert sorted(room.artifacts.files) == [CHECKLIST, FINDINGS]
     assert b"specialist $45" in room.artifacts.files[FINDINGS]
 
 
-async def test_only_regular_top_level_files_become_artifacts_and_keep_their_bytes(tmp_path: Path) -> None:
+async def test_only_regular_top_level_files_become_artifacts_and_keep_their_bytes(sandboxes: Sandboxes) -> None:
     command = (
         "cd output; printf 'a\\000b\\r\\n' > notes.bin; "
         "mkdir deep; echo x > deep/x.md; ln -s /etc/hostname link.md"
     )
-    room = Room(tmp_path, play=_policies_play(_shell(command), {"text": "All done."}))
+    room = Room(sandboxes, play=_policies_play(_shell(command), {"text": "All done."}))
     await room.resolve("referral_status_check")
     assert list(room.artifacts.files) == [CHECKLIST, "notes.bin", FINDINGS]
     assert room.artifacts.files["notes.bin"] == b"a\0b\r\n"
 
 
-async def test_the_workspace_starts_with_the_case_the_policies_and_an_empty_output(tmp_path: Path) -> None:
-    room = Room(tmp_path, play=_policies_play(_shell("find . -type f | sort; ls -d output"), {"text": "."}))
+async def test_the_workspace_starts_with_the_case_the_policies_and_an_empty_output(
+    sandboxes: Sandboxes,
+) -> None:
+    room = Room(sandboxes, play=_policies_play(_shell("find . -type f | sort; ls -d output"), {"text": "."}))
     await room.resolve("referral_status_check")
     seen = next(s for s in room.models.seen if "finalize_policy_packet" in s.tools and s.new_outputs)
     listed = seen.new_outputs[0].partition("Output:\n")[2].split()
@@ -155,9 +160,19 @@ async def test_the_workspace_starts_with_the_case_the_policies_and_an_empty_outp
     assert listed == [*sorted(["./case/scenario.json", "./case/transcript.txt", *policies]), "output"]
 
 
-async def test_the_policy_agent_may_take_twenty_steps(tmp_path: Path) -> None:
-    room = Room(tmp_path, play=_policies_play(_shell("true")))
+async def test_the_policy_agent_may_take_twenty_steps(sandboxes: Sandboxes) -> None:
+    room = Room(sandboxes, play=_policies_play(_shell("true")))
     ended = await room.resolve("referral_status_check")
     steps = [seen for seen in room.models.seen if "finalize_policy_packet" in seen.tools]
     assert len(steps) == MAX_STEPS == 20
     assert "Max turns" in ended.payload["resolution"]["policy_summary"]
+
+
+async def test_case_and_policies_can_only_be_read(sandboxes: Sandboxes) -> None:
+    command = "rm -f policies/appeals.md; echo x >> case/transcript.txt; echo x > policies/new.md; ls policies"
+    room = Room(sandboxes, play=_policies_play(_shell(command), {"text": "."}))
+    await room.resolve("referral_status_check")
+    seen = next(s for s in room.models.seen if "finalize_policy_packet" in s.tools and s.new_outputs)
+    assert "appeals.md" in seen.new_outputs[0]
+    assert "new.md" not in seen.new_outputs[0].replace("policies/new.md", "")
+    assert seen.new_outputs[0].count("Read-only file system") >= 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.builtin_agents.healthcare_support import Records
+from app.sandbox import Sandboxes
 from tests.builtin_agents.conftest import Edit
 from tests.builtin_agents.rooms import Ended, Room
 
@@ -15,7 +16,7 @@ DOCUMENTS = ["human_review_checklist.md", "policy_findings.md"]
 SCENARIOS = Records.load().scenarios
 
 
-def test_the_desk_describes_its_scenarios_with_inputs_to_try(room: Room) -> None:
+async def test_the_desk_describes_its_scenarios_with_inputs_to_try(room: Room) -> None:
     for scenario in SCENARIOS.values():
         assert scenario.description in room.desk.description
         assert scenario.scenario_id in room.desk.examples
@@ -72,8 +73,7 @@ async def test_workflow_events_come_in_order_and_the_sandbox_is_gone_last(room: 
     told = dict(room.events)
     assert set(told["scenario_loaded"]) == {"scenario_id", "description", "transcript"}
     assert told["workflow_complete"] == {"payload": ended.payload}
-    assert told["sandbox_stopped"] == {"backend": room.workspaces.backend}
-    assert not room.workspaces.is_open
+    assert told["sandbox_stopped"] == {"backend": "bubblewrap"}
 
 
 async def test_a_referral_that_is_not_on_file_is_said_to_be_missing(room: Room) -> None:
@@ -81,15 +81,17 @@ async def test_a_referral_that_is_not_on_file_is_said_to_be_missing(room: Room) 
     assert "No referral was found" in ended.payload["resolution"]["benefits_summary"]
 
 
-async def test_a_copay_changed_in_a_fixture_changes_the_answer(tmp_path: Path, edited: Edit) -> None:
+async def test_a_copay_changed_in_a_fixture_changes_the_answer(sandboxes: Sandboxes, edited: Edit) -> None:
     records = edited("insurance.json", '"copay_specialist": 45', '"copay_specialist": 417')
-    ended = await Room(tmp_path, records=records).resolve("eligibility_verification_basic")
+    ended = await Room(sandboxes, records=records).resolve("eligibility_verification_basic")
     assert "specialist $417" in ended.payload["resolution"]["patient_response"]
 
 
-async def test_a_sentence_changed_in_a_policy_changes_answer_and_artifact(tmp_path: Path, edited: Edit) -> None:
+async def test_a_sentence_changed_in_a_policy_changes_answer_and_artifact(
+    sandboxes: Sandboxes, edited: Edit
+) -> None:
     records = edited("policies/referral_status.md", "within 5 business days", "within 9 full moons")
-    room = Room(tmp_path, records=records)
+    room = Room(sandboxes, records=records)
     ended = await room.resolve("referral_status_check")
     assert "within 9 full moons" in ended.payload["resolution"]["policy_summary"]
     assert b"within 9 full moons" in room.artifacts.files["policy_findings.md"]
@@ -107,9 +109,9 @@ async def test_nobody_on_file_is_a_result_too(room: Room) -> None:
     assert ended.payload["resolution"]["patient"] == "nobody on file"
 
 
-async def test_a_second_case_remembers_the_first(tmp_path: Path) -> None:
-    first = await Room(tmp_path).resolve("blue_cross_pt_benefits")
-    second = Room(tmp_path, history=first.history, turn_id="turn_2")
+async def test_a_second_case_remembers_the_first(sandboxes: Sandboxes) -> None:
+    first = await Room(sandboxes).resolve("blue_cross_pt_benefits")
+    second = Room(sandboxes, history=first.history, turn_id="turn_2")
     ended = await second.resolve("And what was the copay of that plan again?")
     assert "Ingrid Oyelaran" in ended.payload["resolution"]["patient"]
     assert "blue_cross_pt_benefits" in ended.payload["memory_recap"]["earlier_cases"][0]
@@ -123,15 +125,14 @@ async def test_another_conversation_knows_nothing_of_it(room: Room) -> None:
 
 
 async def test_the_knee_case_waits_with_its_sandbox_stopped_and_goes_on_in_another_process(
-    tmp_path: Path,
+    sandboxes: Sandboxes,
 ) -> None:
-    before = Room(tmp_path)
+    before = Room(sandboxes)
     state = await before.begin(KNEE)
     assert isinstance(state, dict)
     assert before.names()[-1] == "sandbox_stopped"
-    assert not before.workspaces.is_open
 
-    after = Room(tmp_path)
+    after = Room(sandboxes)
     after.saved, after.input_text = before.saved, before.input_text
     ended = await after.go_on(state, (True,))
     assert isinstance(ended, Ended)
@@ -140,6 +141,8 @@ async def test_the_knee_case_waits_with_its_sandbox_stopped_and_goes_on_in_anoth
     assert b"HR.1" in after.artifacts.files["policy_findings.md"]
 
 
-async def test_the_workspace_is_removed_when_the_turn_has_ended(room: Room) -> None:
-    await room.desk.ended("turn_1")
-    assert room.workspaces.removed == ["turn_1"]
+async def test_the_workspace_is_removed_when_the_turn_has_ended(room: Room, tmp_path: Path) -> None:
+    await room.resolve("referral_status_check")
+    assert (tmp_path / room.turn_id).is_dir()
+    await room.desk.ended(room.turn_id)
+    assert not (tmp_path / room.turn_id).exists()

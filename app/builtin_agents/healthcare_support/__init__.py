@@ -5,6 +5,5 @@ Everything in it is synthetic.
 
 from app.builtin_agents.healthcare_support.records import Records
 from app.builtin_agents.healthcare_support.workflow import HealthcareSupport
-from app.builtin_agents.healthcare_support.workspace import TurnWorkspaces
 
-__all__ = ["HealthcareSupport", "Records", "TurnWorkspaces"]
+__all__ = ["HealthcareSupport", "Records"]

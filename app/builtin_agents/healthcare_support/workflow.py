@@ -23,13 +23,16 @@ from app.builtin_agents.healthcare_support.support_agents import (
 )
 from app.builtin_agents.healthcare_support.workspace import (
     LAYOUT,
-    READ_ONLY,
-    TurnWorkspaces,
+    PROTECTED,
     manifest,
-    output_files,
+    output_names,
+    read_output,
 )
+from app.domain.ids import TurnId
 from app.domain.json_types import Item, JsonObject
+from app.errors import ArtifactRefused
 from app.runtime.workflow import RunMore, Workflow, WorkflowRun, WorkflowTurn
+from app.sandbox import Sandboxes
 
 MAX_APPROVAL_ROUNDS = 5
 MEDIA_TYPE = "text/markdown"
@@ -41,8 +44,8 @@ class HealthcareSupport(Workflow):
 
     name = NAME
 
-    def __init__(self, workspaces: TurnWorkspaces, records: Records | None = None) -> None:
-        self._workspaces = workspaces
+    def __init__(self, sandboxes: Sandboxes, records: Records | None = None) -> None:
+        self._sandboxes = sandboxes
         self._records = records or Records.load()
         told = "\n".join(f"- {s.scenario_id}: {s.description}" for s in self._records.scenarios.values())
         self.description = (
@@ -69,11 +72,11 @@ class HealthcareSupport(Workflow):
     @asynccontextmanager
     async def _sandbox(self, turn: WorkflowTurn, case: Case) -> AsyncIterator[BaseSandboxSession]:
         """The turn's sandbox, told of when it is ready and once it is gone, also at a pause."""
-        backend = self._workspaces.backend
+        backend = self._sandboxes.backend
         is_ready = False
         try:
-            async with self._workspaces.open(
-                turn.turn_id, manifest(case, self._records), read_only=READ_ONLY
+            async with self._sandboxes.session(
+                TurnId(turn.turn_id), manifest(case, self._records), protected=PROTECTED
             ) as session:
                 is_ready = True
                 turn.report("sandbox_ready", {"backend": backend, "workspace": list(LAYOUT)})
@@ -83,7 +86,7 @@ class HealthcareSupport(Workflow):
                 turn.report("sandbox_stopped", {"backend": backend})
 
     async def ended(self, turn_id: str) -> None:
-        await self._workspaces.remove(turn_id)
+        await self._sandboxes.remove(TurnId(turn_id))
 
     def _run(self, turn: WorkflowTurn, case: Case, session: BaseSandboxSession) -> WorkflowRun:
         desk = Desk(self._records, case, session, DeskState.model_validate(turn.saved or {}))
@@ -133,13 +136,25 @@ class Closing:
         )
 
     async def _keep_files(self, resolution: CaseResolution) -> tuple[list[JsonObject], CaseResolution]:
-        written = await output_files(self._desk.session)
-        files = {**fallback_documents(resolution), **written}
-        artifacts = [
-            await self._turn.artifacts.add(name, files[name], _media_type(name)) for name in sorted(files)
-        ]
+        """What stands in `output/` becomes artifacts, with a fallback for each document that does not."""
+        session = self._desk.session
+        written = await output_names(session)
+        fallbacks = fallback_documents(resolution)
+        artifacts: list[JsonObject] = []
+        for name in sorted({*written, *fallbacks}):
+            content = await read_output(session, name) if name in written else fallbacks[name]
+            if content is not None and (artifact := await self._keep(name, content)):
+                artifacts.append(artifact)
         self._turn.report("artifacts_ready", {"files": artifacts})
-        return artifacts, resolution.model_copy(update={"files": sorted(files)})
+        return artifacts, resolution.model_copy(update={"files": [a["name"] for a in artifacts]})
+
+    async def _keep(self, name: str, content: bytes) -> JsonObject | None:
+        """A file beyond the limits is left out and told of: the resolution does not depend on it."""
+        try:
+            return await self._turn.artifacts.add(name, content, _media_type(name))
+        except ArtifactRefused as refused:
+            self._turn.report("artifact_refused", {"name": name, "reason": refused.detail})
+            return None
 
     def _payload(
         self, resolution: CaseResolution, artifacts: list[JsonObject], recap: RunResultBase
