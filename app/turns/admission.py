@@ -1,9 +1,9 @@
 """From a request to a turn that runs or waits, in one transaction, or to a refusal that stores none."""
 
+import asyncio
 import logging
 from collections.abc import Callable
 
-import anyio
 from anyio import to_thread
 
 from app.domain.caller import Caller
@@ -65,9 +65,9 @@ class Admissions:
             conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
             # On a thread: input may be megabytes of base64.
             prepared = await to_thread.run_sync(self._prepared, request, conversation or None)
-            # Shielded: a caller that is gone after its turn was stored still gets a turn that somebody runs.
-            with anyio.CancelScope(shield=True):
-                return await self._stored(caller, conversation_id, request, idempotency, prepared)
+            # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
+            stored = self._stored(caller, conversation_id, request, idempotency, prepared)
+            return await asyncio.shield(asyncio.ensure_future(stored))
         finally:
             self._release(caller)
 
