@@ -19,7 +19,8 @@ from app.sandbox.limits import SandboxLimits
 from app.sandbox.session import BubblewrapSession, BubblewrapSessionState
 from app.sandbox.workspaces import TurnWorkspaces
 
-_INSIDE_ONLY = tuple(map(PurePosixPath, ("/proc", "/dev", "/usr", "/tmp", "/etc", "/sys")))  # noqa: S108
+_OWN = (WORKSPACE, *map(PurePosixPath, ("/proc", "/dev", "/sys")))
+_OWN_TOPS = tuple(map(PurePosixPath, ("/tmp", "/etc", "/usr")))  # noqa: S108 - inside of the sandbox
 
 
 class BubblewrapOptions(BaseSandboxClientOptions):
@@ -124,5 +125,5 @@ def _check(state: BubblewrapSessionState) -> None:
         path = PurePosixPath(grant.path)
         if not grant.read_only:
             raise ValueError(f"manifest.extra_path_grants: {grant.path!r}: set read_only=True")
-        if any(path.is_relative_to(taken) for taken in (*_INSIDE_ONLY, WORKSPACE)):
+        if path in _OWN_TOPS or any(path.is_relative_to(own) for own in _OWN):
             raise ValueError(f"manifest.extra_path_grants: {grant.path!r} has another meaning in this sandbox")

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+import anyio
+
 from app.sandbox.launcher import Launched
 from app.sandbox.limits import SandboxLimits
 
@@ -71,9 +73,8 @@ class Command:
     async def close(self) -> None:
         """Kill it, and return when nothing of it is left."""
         self._launched.kill()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_GONE_WITHIN_S):
-                await self.ended.wait()
+        with anyio.move_on_after(_GONE_WITHIN_S, shield=True):
+            await self.ended.wait()
 
     def write(self, data: bytes) -> None:
         """Type into its terminal. Raises BlockingIOError if the command does not read what was typed."""

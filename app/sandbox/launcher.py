@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -13,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import anyio
 
 from app.sandbox.bubblewrap import ETC_STUBS, Confinement, bubblewrap_options
 from app.sandbox.limits import SandboxLimits
@@ -23,6 +26,7 @@ T = TypeVar("T")
 _GATE = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 _GATE_TO_TERMINAL = 'echo >&0 && read -r _ && exec setsid --ctty "$@" <&1'
 _SET_UP_S = 10
+_NICE = 10
 
 
 class LaunchError(Exception):
@@ -53,6 +57,7 @@ class Launched:
         """Kill and forget a command that nobody has attached to. Blocks for a moment."""
         self.kill()
         self.process.wait()
+        select.select([self.init], [], [], _SET_UP_S)
         for descriptor in (self.init, *self.outputs):
             os.close(descriptor)
 
@@ -72,7 +77,9 @@ class Launcher:
             return await asyncio.wrap_future(started)
         except asyncio.CancelledError:
             if not started.cancel():
-                await asyncio.wait([asyncio.wrap_future(self._starter.submit(_abandon, started.result))])
+                abandoned = self._starter.submit(_abandon, started.result)
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wrap_future(abandoned)
             raise
 
     async def work(self, function: Callable[[], T]) -> T:
@@ -82,7 +89,8 @@ class Launcher:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([future])
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([future])
             raise
 
     def close(self) -> None:
@@ -217,7 +225,8 @@ def _limit(init_pid: int, limits: SandboxLimits) -> None:
     }
     for kind, value in kinds.items():
         resource.prlimit(pid, kind, (value, value))
-    # If the machine runs out of memory all the same, these go first.
+    # Whoever watches them comes first. If the machine runs out of memory all the same, they go first.
+    os.setpriority(os.PRIO_PROCESS, pid, _NICE)
     Path(f"/proc/{pid}/oom_score_adj").write_text("1000", encoding="ascii")
 
 
