@@ -22,6 +22,7 @@ from pydantic import BaseModel
 
 from tests.service import tools
 from tests.service.gates import pass_gate
+from tests.service.pausing import PAUSING
 
 FORBIDDEN = "forbidden"
 """Guardrails trip on this word; in the input, `gate=NAME` makes the parallel one wait at that gate first."""
@@ -128,4 +129,5 @@ AGENTS = [
     strict,
     discreet,
     careful,
+    *PAUSING,
 ]
