@@ -82,6 +82,14 @@ async def test_finalize_tells_what_is_missing_and_works_once_all_is_there() -> N
     model.assert_complete()
 
 
+async def test_the_skill_reaches_the_model_from_the_workspace(room: Room) -> None:
+    await room.resolve("referral_status_check")
+    seen = [seen for seen in room.models.seen if "finalize_policy_packet" in seen.tools][-1]
+    assert json.loads(seen.new_outputs[0])["path"] == f".agents/{SKILL}"
+    assert "# Building the packet" in seen.new_outputs[1]
+    assert f"- {SKILL}: Builds the policy packet" in seen.instructions
+
+
 async def test_an_empty_document_is_a_missing_one() -> None:
     session = scripted_sandbox_session([_written(b" \n"), _written(b"checklist")])
     model = ScriptedModel([[_finalize("call_1")], [assistant_message("I give up.")]])
@@ -107,7 +115,7 @@ def test_a_search_counts_only_if_it_searched_the_policies_and_found_something() 
 
 
 def test_a_skill_that_does_not_exist_is_not_loaded() -> None:
-    assert not _noted("load_skill", {}, {"error": "There is no skill 'x'"}).skills_loaded
+    assert not _noted("load_skill", {}, '{"error": "There is no skill x"}').skills_loaded
     assert not _noted("load_skill", {}, "An error occurred while running the tool").skills_loaded
     assert _noted("load_skill", {}, '{"status": "loaded", "skill_name": "s"}').skills_loaded == ["s"]
 

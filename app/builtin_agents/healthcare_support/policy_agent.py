@@ -17,14 +17,14 @@ from agents import (
     function_tool,
 )
 from agents.sandbox import SandboxAgent
-from agents.sandbox.capabilities import Shell, Skills
+from agents.sandbox.capabilities import Shell
 from agents.tool import Tool
 from agents.tool_context import ToolContext
 
 from app.builtin_agents.healthcare_support.desk import Desk, DeskState
 from app.builtin_agents.healthcare_support.records import Records
 from app.builtin_agents.healthcare_support.results import PolicyPacket
-from app.builtin_agents.healthcare_support.skills import PackagedSkills
+from app.builtin_agents.healthcare_support.skills import PackagedSkills, SkillShelf
 from app.builtin_agents.healthcare_support.workspace import missing_documents
 
 SKILL = "prior-auth-packet-builder"
@@ -65,7 +65,7 @@ class Progress(AgentHooks[Desk]):
 def note(state: DeskState, tool: str, arguments: dict[str, Any], result: object) -> None:
     """Remember a tool's result if it is one that finalizing depends on."""
     if tool == "load_skill":
-        answer = result if isinstance(result, dict) else _object(str(result))
+        answer = _object(str(result))
         if answer.get("status") in ("loaded", "already_loaded"):
             state.skills_loaded.append(str(answer["skill_name"]))
     elif tool == "exec_command":
@@ -117,7 +117,7 @@ def policy_agent(records: Records) -> SandboxAgent[Desk]:
         name="HealthcarePolicyAgent",
         handoff_description="Reads the policies for a case in a sandbox and builds the policy packet.",
         instructions=INSTRUCTIONS,
-        capabilities=[Shell(), Skills(lazy_from=PackagedSkills(skills=records.skills))],
+        capabilities=[Shell(), SkillShelf(lazy_from=PackagedSkills(skills=records.skills))],
         tools=[finalize_policy_packet],
         tool_use_behavior=_finished,
         model_settings=ModelSettings(tool_choice="required"),

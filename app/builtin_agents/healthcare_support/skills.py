@@ -1,16 +1,33 @@
 """Skills that ship with the desk, put into the workspace only when the model asks for one."""
 
 import io
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from agents import Tool, function_tool
 from agents.sandbox import SandboxPathGrant, WorkspaceReadNotFoundError
-from agents.sandbox.capabilities import LazySkillSource, SkillMetadata
+from agents.sandbox.capabilities import LazySkillSource, SkillMetadata, Skills
 from agents.sandbox.session import BaseSandboxSession
 from agents.sandbox.types import User
 
 _DESCRIPTION = re.compile(r"^description:[ \t]*(.+)$", re.MULTILINE)
+
+
+class SkillShelf(Skills):
+    """The SDK's capability, but its tool answers in JSON: the SDK would show a model the `str()` of a dict."""
+
+    def tools(self) -> list[Tool]:
+        async def load_skill(skill_name: str) -> str:
+            """Put a skill into the workspace, so that its SKILL.md and its other files can be read there.
+
+            Args:
+                skill_name: As the list of skills has it.
+            """
+            return json.dumps(await self.load_skill(skill_name), sort_keys=True)
+
+        return [function_tool(load_skill)]
 
 
 class PackagedSkills(LazySkillSource):

@@ -30,7 +30,7 @@ from app.builtin_agents.healthcare_support.workspace import (
 )
 from app.domain.ids import TurnId
 from app.domain.json_types import Item, JsonObject
-from app.errors import ArtifactRefused
+from app.domain.ports import ArtifactRefused
 from app.runtime.workflow import RunMore, Workflow, WorkflowRun, WorkflowTurn
 from app.sandbox import Sandboxes
 
@@ -153,7 +153,7 @@ class Closing:
         try:
             return await self._turn.artifacts.add(name, content, _media_type(name))
         except ArtifactRefused as refused:
-            self._turn.report("artifact_refused", {"name": name, "reason": refused.detail})
+            self._turn.report("artifact_refused", {"name": name, "reason": str(refused)})
             return None
 
     def _payload(
