@@ -150,7 +150,7 @@ STARTED: Responses = {
     202: _answer("Accepted: `background` was asked for.", _json("Turn"), TURN_HEADERS),
     204: _NOTHING_LEFT,
 }
-CONTINUED: Responses = {200: STARTED[200], 204: _NOTHING_LEFT}
+CONTINUED: Responses = STARTED
 TURN: Responses = {200: _answer("The turn.", _json("Turn", TURN_EXAMPLE), TURN_HEADERS)}
 CANCELLED: Responses = {
     200: _answer("The turn has ended and its history is settled.", _json("Turn"), TURN_HEADERS),

@@ -60,7 +60,11 @@ class DecisionBody(Body):
     always: bool = Field(False, description="For this tool, the rest of the turn.")
 
 
-class Decisions(Body):
+class Continuing(Body):
+    background: bool = Field(False, description="Answer 202 at once.")
+
+
+class Decisions(Continuing):
     decisions: list[DecisionBody] = Field(min_length=1, max_length=128)
 
 
@@ -70,11 +74,11 @@ class ToolOutputBody(Body):
     error: Reason | None = Field(None, description="Why the tool failed.")
 
 
-class ToolOutputs(Body):
+class ToolOutputs(Continuing):
     outputs: list[ToolOutputBody] = Field(min_length=1, max_length=128)
 
 
-class ResumeRequest(Body):
+class ResumeRequest(Continuing):
     pause_id: GivenId
 
 

@@ -23,5 +23,7 @@ class Api:
     bodies: BodyReader
     limits: StreamLimits
     forbidden_overrides: frozenset[str] = frozenset()
+    may_auto_approve: bool = False
+    """Whether a turn may be sent with `"approvals": "auto"`."""
     upstreams: Callable[[], Awaitable[list[JsonObject]]] = no_upstreams
     """The state of each upstream, for `GET /readyz?deep=1`; bounded in time."""

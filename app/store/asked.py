@@ -105,7 +105,12 @@ def of_turn(connection: Connection, turn_key: int) -> list[Asked]:
 def approvals(connection: Connection, caller: Caller, request: PageRequest, status: str) -> Page[JsonObject]:
     """`status` is `pending`, `approved`, `rejected` or `cancelled`; the oldest first by default."""
     query = (
-        select(asked, turns.c.id.label("turn_id"), conversations.c.id.label("conversation_id"))
+        select(
+            asked,
+            turns.c.id.label("turn_id"),
+            turns.c.caller_user.label("user"),
+            conversations.c.id.label("conversation_id"),
+        )
         .select_from(asked.join(turns).join(conversations))
         .where(owned_by(turns, caller), asked.c.status == status, asked.c.kind == "approval")
     )
@@ -126,6 +131,7 @@ def _approval(row: AnyRow) -> JsonObject:
         "approval_id": row.id,
         "turn_id": row.turn_id,
         "conversation_id": row.conversation_id,
+        "user": row.user or None,
         "pause_id": row.pause_id,
         "call_id": row.call_id,
         "tool": row.tool,

@@ -20,7 +20,7 @@ from app.api.documented import CONTINUED, OBJECT_PAGE, problems
 from app.api.negotiation import Form
 from app.api.routes.router import api_router
 from app.api.routes.turns import known_answer
-from app.api.schemas import Decisions, ResumeRequest, ToolOutputs
+from app.api.schemas import Continuing, Decisions, ResumeRequest, ToolOutputs
 from app.api.state import Api
 from app.domain.caller import Caller
 from app.domain.ids import ApprovalId, CallId
@@ -43,9 +43,9 @@ class _Continuation:
     idempotency: IdempotencyKey | None
     last_event_id: int | None
 
-    async def answer(self, move: Callable[[], Awaitable[Attached]]) -> Response:
+    async def answer(self, body: Continuing, move: Callable[[], Awaitable[Attached]]) -> Response:
         known = await known_answer(self.api, self.caller, self.idempotency, self.last_event_id)
-        return answer(self.api, known or await move(), self.form)
+        return answer(self.api, known or await move(), self.form, background=body.background)
 
 
 async def _continuation(
@@ -67,20 +67,20 @@ async def decide(turn_id: str, body: Decisions, to: Continuation) -> Response:
     decisions = [
         Decision(ApprovalId(d.approval_id), d.decision, d.reason, d.arguments, d.always) for d in body.decisions
     ]
-    return await to.answer(lambda: to.api.turns.decide(to.caller, turn_id, decisions, to.idempotency))
+    return await to.answer(body, lambda: to.api.turns.decide(to.caller, turn_id, decisions, to.idempotency))
 
 
 @router.post("/turns/{turn_id}/tool_outputs", responses={**CONTINUED, **Problems})
 async def give_tool_outputs(turn_id: str, body: ToolOutputs, to: Continuation) -> Response:
     """Give the outputs of the caller's own tools."""
     outputs = [ToolOutput(CallId(o.call_id), o.output, o.error) for o in body.outputs]
-    return await to.answer(lambda: to.api.turns.give_outputs(to.caller, turn_id, outputs, to.idempotency))
+    return await to.answer(body, lambda: to.api.turns.give_outputs(to.caller, turn_id, outputs, to.idempotency))
 
 
 @router.post("/turns/{turn_id}/resume", responses={**CONTINUED, **Problems})
 async def resume(turn_id: str, body: ResumeRequest, to: Continuation) -> Response:
     """Go on after a step."""
-    return await to.answer(lambda: to.api.turns.resume(to.caller, turn_id, body.pause_id, to.idempotency))
+    return await to.answer(body, lambda: to.api.turns.resume(to.caller, turn_id, body.pause_id, to.idempotency))
 
 
 @router.get("/approvals", responses={**OBJECT_PAGE, **problems(400, 422)})

@@ -78,6 +78,8 @@ async def _start(
     if known := await known_answer(api, caller, idempotency, last_event_id):
         return known
     _refuse_overrides(request, api.forbidden_overrides)
+    if request.approvals == "auto" and not api.may_auto_approve:
+        raise _forbidden("approvals", "auto is not allowed without TURNWIRE_ALLOW_AUTO_APPROVE")
     return await api.turns.start(caller, conversation_id, request, idempotency)
 
 
@@ -95,10 +97,13 @@ def _refuse_overrides(request: TurnRequest, forbidden: frozenset[str]) -> None:
     """An override that says nothing (null, an empty list) is none."""
     for name in sorted(forbidden):
         if getattr(request, name):
-            raise OverrideForbidden(
-                f"The field {name!r} may not be sent here.",
-                errors=[{"loc": ["body", name], "message": "not allowed by TURNWIRE_OVERRIDES"}],
-            )
+            raise _forbidden(name, "not allowed by TURNWIRE_OVERRIDES")
+
+
+def _forbidden(name: str, why: str) -> OverrideForbidden:
+    return OverrideForbidden(
+        f"The field {name!r} may not be sent here.", errors=[{"loc": ["body", name], "message": why}]
+    )
 
 
 @router.get("/turns", responses={**TURN_PAGE, **problems(400, 422)})
