@@ -1,11 +1,17 @@
 """`python -m app`, as a process of its own, as far as it goes without serving."""
 
+import asyncio
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+from asyncio.subprocess import Process
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
 from app.main import create_app, load_keys, secrets
@@ -56,6 +62,44 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert refused.stderr.startswith(f"turnwire: cannot listen on 127.0.0.1 port {port}: ")
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.anyio
+async def test_while_developing_a_changed_file_restarts_it(tmp_path: Path) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(ROOT),
+        "TURNWIRE_PORT": "0",
+        "TURNWIRE_MODEL": "m",
+    }
+    (tmp_path / "mine.py").write_text("changed = False")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "app", "--reload"),
+        env=environment,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        with anyio.fail_after(60):
+            first = await started(process)
+            (tmp_path / "mine.py").write_text("changed = True")
+            assert await started(process) == first
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+
+async def started(process: Process) -> int:
+    """The port of the next service that the process starts."""
+    assert process.stderr is not None
+    while line := await process.stderr.readline():
+        if b"service.started" in line:
+            return int(json.loads(line)["port"])
+    raise AssertionError("the process ended without having started")
 
 
 def test_every_key_is_a_secret_of_the_log(tmp_path: Path) -> None:

@@ -1,0 +1,113 @@
+"""The command `turnwire`: serve until a signal says stop.
+
+It stands beside `__main__` because a child that `--reload` starts imports its functions by their module's name.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from socket import socket
+from typing import NoReturn
+
+import uvicorn
+import uvloop
+from uvicorn.supervisors import ChangeReload
+
+from app import settings as settings_module
+from app.main import Services, StartError, create_app, open_services, secrets
+from app.observability.logs import Logging
+from app.observability.redaction import Redactor
+from app.server import Server, config, listen
+from app.settings import Settings, SettingsError
+
+WRONG_SETTINGS = 2
+CANNOT_START = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    options = _parser().parse_args(arguments)
+    settings = _settings()
+    listening = _listen(settings)
+    if options.reload:
+        _supervise(listening)
+    serve([listening])
+
+
+def serve(sockets: list[socket]) -> NoReturn:
+    """Serve on these sockets, then leave the process, whatever threads still run."""
+    settings = _settings()
+    try:
+        redactor = Redactor(secrets(settings))
+        with Logging(redactor, level=settings.log_level, log_format=settings.log_format) as logs:
+            uvloop.run(_serve(settings, sockets, logs))
+    except SettingsError as error:
+        _refuse(str(error), WRONG_SETTINGS)
+    except StartError as error:
+        _refuse(str(error), CANNOT_START)
+    _exit(0)
+
+
+async def _serve(settings: Settings, sockets: list[socket], logs: Logging) -> None:
+    app = create_app(settings, partial(open_services, log_lines_dropped=lambda: logs.dropped))
+    server = Server(config(app))
+    with server.capture_signals():
+        async with app.router.lifespan_context(app) as state:
+            server.state = dict(state or {})
+            services: Services = server.state["services"]
+            server.drain = services.drain
+            await server.serve(sockets)
+
+
+def _supervise(listening: socket) -> NoReturn:
+    """Restart a child that serves whenever a file under the current folder changes."""
+    watching = uvicorn.Config(
+        "app.main:create_app", reload=True, reload_dirs=[str(Path.cwd())], log_config=None
+    )
+    ChangeReload(watching, target=serve_child, sockets=[listening]).run()
+    _exit(0)
+
+
+def serve_child(sockets: list[socket] | None = None) -> NoReturn:
+    serve(sockets or [])
+
+
+def _settings() -> Settings:
+    try:
+        return settings_module.load()
+    except SettingsError as error:
+        _refuse(str(error), WRONG_SETTINGS)
+
+
+def _listen(settings: Settings) -> socket:
+    try:
+        return listen(settings.host, settings.port, settings.listener_stall_s)
+    except OSError as error:
+        _refuse(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}", CANNOT_START)
+
+
+def _refuse(reason: str, status: int) -> NoReturn:
+    sys.stderr.write(f"turnwire: {reason}\n")
+    _exit(status)
+
+
+def _exit(status: int) -> NoReturn:
+    """At once: the interpreter would wait for the thread of a tool that does not return."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="turnwire",
+        description="Serve agent turns over HTTP. It is configured by environment variables: docs/settings.md.",
+    )
+    parser.add_argument("--version", action="version", version=version("turnwire"))
+    parser.add_argument(
+        "--reload", action="store_true", help="restart when a file under the current folder changes"
+    )
+    return parser
