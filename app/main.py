@@ -39,8 +39,17 @@ from app.runtime.contexts import ContextFactory, ContextFactoryError
 from app.runtime.local_model import LocalModel
 from app.runtime.mcp import McpLimits, MCPServers
 from app.runtime.models.foreign import tapped
-from app.runtime.models.transport import UpstreamLimits
+from app.runtime.models.transport import UpstreamLimits, is_loopback
 from app.runtime.plans import Plans
+from app.runtime.policy import (
+    FunctionPolicy,
+    Policy,
+    PolicyLoadError,
+    PolicyRules,
+    RemotePolicy,
+    TurnPolicy,
+    no_policy,
+)
 from app.runtime.preparation import Preparation
 from app.runtime.providers import EmbeddedModel, Providers
 from app.runtime.registry import Registry, RegistryError, load
@@ -143,7 +152,8 @@ async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRun
         found = await load(settings.agents)
         registry = Registry(found, builtin_agents(), adoption, default_model=models.default_model)
         contexts = ContextFactory.load(settings.context)
-    except (RegistryError, ContextFactoryError) as error:
+        policies = _policies(settings, stack)
+    except (RegistryError, ContextFactoryError, PolicyLoadError) as error:
         raise StartError(str(error)) from error
     await asyncio.to_thread(models.warm_up)
     await servers.start()
@@ -152,8 +162,28 @@ async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRun
     stack.enter_context(installed(agent_runner))
     preparation = Preparation(registry, models)
     plans = Plans(preparation, contexts, _NoArtifacts())
-    limits = RunLimits(settings.max_steps, settings.history_items, settings.max_tool_output_bytes)
-    return AgentRuntime(registry, preparation, Runner(preparation, agent_runner, plans, limits))
+    limits = RunLimits(
+        settings.max_steps, settings.history_items, settings.max_tool_output_bytes, settings.reasoning_ids
+    )
+    runner = Runner(preparation, agent_runner, plans, limits, policies=policies)
+    return AgentRuntime(registry, preparation, runner)
+
+
+def _policies(settings: Settings, stack: AsyncExitStack) -> Callable[[Turn], TurnPolicy | None]:
+    """The operator's policy for each turn. Raises PolicyLoadError."""
+    name = settings.policy
+    if name is None:
+        return no_policy
+    if name.startswith(("http://", "https://")):
+        remote = RemotePolicy(name, trust_env=not is_loopback(name))
+        stack.push_async_callback(remote.aclose)
+        policy: Policy = remote
+    else:
+        policy = FunctionPolicy.load(name)
+    rules = PolicyRules(
+        settings.policy_timeout_s, settings.policy_failed_model_calls, settings.policy_failed_tool_calls
+    )
+    return partial(TurnPolicy, policy, rules)
 
 
 class _NoArtifacts:
@@ -245,6 +275,7 @@ def _api(settings: Settings, services: Services) -> Api:
         bodies=BodyReader(settings.max_body_bytes),
         limits=StreamLimits(settings.heartbeat_s, settings.listener_stall_s),
         forbidden_overrides=frozenset(OVERRIDES) - settings.allowed_overrides,
+        may_auto_approve=settings.allow_auto_approve,
         upstreams=services.upstreams,
     )
 

@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     model_api: Literal["auto", "responses", "chat_completions"] = "auto"
     history_items: int = Field(0, ge=0, description="0: no limit")
     reasoning_ids: Literal["preserve", "omit"] | None = None
+    compact_at: float | None = Field(None, gt=0, le=1, description="share of the context window; unset: never")
+    context_window: int = Field(0, ge=0, description="of models that say nothing of theirs; 0: unknown")
 
     # who may ask, and from where
     api_keys: SecretStr | None = None
@@ -65,6 +67,12 @@ class Settings(BaseSettings):
     allowed_hosts: CommaList = ()
     overrides: CommaList | None = None
     allow_auto_approve: bool = False
+
+    # what may happen
+    policy: str | None = Field(None, description="module:attribute or an http(s) URL")
+    policy_timeout_s: float = Field(5, gt=0)
+    policy_failed_model_calls: Literal["allow", "deny"] = "allow"
+    policy_failed_tool_calls: Literal["allow", "deny"] = "deny"
 
     # how turns behave
     cancel_mode: Literal["keep", "rollback", "after_step"] = "keep"
@@ -126,6 +134,7 @@ class Settings(BaseSettings):
         "openai_base_url",
         "model",
         "context",
+        "policy",
         "database_url",
         "api_keys",
         "api_keys_file",

@@ -109,6 +109,10 @@ class UpstreamFailure(Exception):
         self.transient = transient
 
 
+class PolicyDenied(Exception):
+    """The operator's policy forbids a model call; the message is its reason."""
+
+
 def reported_failure(error: ProviderError, *, secrets: Iterable[str] = ()) -> UpstreamFailure:
     """The failure that stands for an error which a provider told within a stream."""
     told = (*error.names[:2], *([str(error.status)] if error.status else []))
@@ -157,6 +161,8 @@ def _told(error: BaseException) -> _Told:
     match error:
         case UpstreamFailure():
             return error.code, error.message, error.retry_after_s
+        case PolicyDenied():
+            return "policy_denied", f"The policy forbids this model call: {error}", None
         case StoreUnavailable() | ShuttingDown():
             return error.code, error.detail, error.retry_after_s
         case openai.OpenAIError():

@@ -5,6 +5,7 @@ nothing of nested agents. So events are tapped at the model and at the tools: a 
 wherever code runs to the scope of its run, and each model call gets an observer from it.
 """
 
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Literal, Protocol
 
@@ -83,6 +84,16 @@ class RunScope(Protocol):
     ) -> ModelCallObserver:
         """Begin a model call (a step). `upstream` names who answers, for `NewItem.origin`; `handoffs` are the
         tool names of the handoffs that the model may choose (`Handoff.tool_name`): their calls are no tools."""
+        ...
+
+    async def permit(
+        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+    ) -> None:
+        """Asked before a model call begins. Raises PolicyDenied."""
+        ...
+
+    def native(self, items: Sequence[Item], upstream: str) -> Sequence[Item]:
+        """The items of a request as that upstream may get them: without what another one added to them."""
         ...
 
     @property

@@ -7,10 +7,12 @@ SDK would run one state twice; that each answer is used once is the business of 
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from agents import (
     FunctionTool,
+    RunContextWrapper,
     RunState,
     ToolOutputFileContent,
     ToolOutputImage,
@@ -35,15 +37,27 @@ NOT_APPROVED = "Tool execution was not approved."
 
 
 def client_tool(tool: ClientTool) -> FunctionTool:
-    """A tool that the caller runs: its call always waits, and its output is what the caller sends."""
+    """A tool that the caller runs: its call waits, and its output is what the caller sends.
+
+    One that the policy forbids does not wait: it is blocked like any other.
+    """
     return FunctionTool(
         name=tool.name,
         description=tool.description or "",
         params_json_schema=tool.parameters or NO_PARAMETERS,
         on_invoke_tool=_supplied_output,
         strict_json_schema=False,
-        needs_approval=True,
+        needs_approval=partial(_may_be_asked, tool.name),
     )
+
+
+async def _may_be_asked(
+    tool: str, context: RunContextWrapper[Any], arguments: JsonObject, call_id: str
+) -> bool:
+    frame = current_scope.get()
+    if not isinstance(frame, RunFrame):
+        return True
+    return await frame.tool_denied(tool, call_id, json.dumps(arguments)) is None
 
 
 async def _supplied_output(context: ToolContext[Any], arguments: str) -> Any:

@@ -6,9 +6,10 @@ that no tap sees. History goes in as plain input and comes out through the sink:
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from agents import Agent, RunConfig, RunResultStreaming, RunState
 from agents.exceptions import UserError
@@ -34,16 +35,17 @@ from app.domain.ports import (
     RunPaused,
     RunStopped,
 )
-from app.domain.turn import CancelMode, TurnError
+from app.domain.turn import CancelMode, Turn, TurnError
 from app.runtime import paused_state
 from app.runtime.agent_runner import TurnAgentRunner
-from app.runtime.failures import turn_error
+from app.runtime.failures import PolicyDenied, turn_error
 from app.runtime.hooks import close_unrun
 from app.runtime.observer import current_scope
 from app.runtime.outputs import plain_json
 from app.runtime.paused_state import Notes, PausedRun
 from app.runtime.pauses import Interruptions, Rules
 from app.runtime.plans import Plans, trace_id, user_message
+from app.runtime.policy import TurnPolicy, no_policy
 from app.runtime.preparation import Preparation
 from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.tools import said
@@ -63,6 +65,8 @@ class RunLimits:
     max_steps: int
     history_items: int
     max_shown_output: int
+    reasoning_ids: Literal["preserve", "omit"] | None = None
+    """What becomes of the ids of reasoning items that go back to their provider; None: the SDK's way."""
 
 
 class Runner:
@@ -75,12 +79,14 @@ class Runner:
         plans: Plans,
         limits: RunLimits,
         *,
+        policies: Callable[[Turn], TurnPolicy | None] = no_policy,
         tracing_disabled: bool = True,
     ) -> None:
         self._preparation = preparation
         self._agent_runner = agent_runner
         self._plans = plans
         self._limits = limits
+        self._policies = policies
         self._tracing_disabled = tracing_disabled
 
     async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
@@ -111,6 +117,9 @@ class Runner:
             steps_before=job.steps_before,
             max_shown_output=self._limits.max_shown_output,
             recorded=job.recorded,
+            policy=self._policies(job.turn),
+            origins=_origins(job),
+            omit_reasoning_ids=self._limits.reasoning_ids == "omit",
         )
         if state is not None:
             state.notes.go_on(scope)
@@ -124,8 +133,12 @@ class Runner:
 
     def config(self, job: RunJob, plan: WorkflowRun) -> RunConfig:
         """The plan's own configuration, with what is always the service's."""
+        config = plan.run_config or RunConfig()
+        if self._limits.reasoning_ids is not None:
+            # `omit` is done where a request is made: who made an item is known by its id.
+            config = replace(config, reasoning_item_id_policy="preserve")
         return replace(
-            plan.run_config or RunConfig(),
+            config,
             model=job.turn.request.model,
             model_provider=self._preparation.models,
             model_settings=self._preparation.model_settings(job.turn.request),
@@ -180,12 +193,14 @@ class _Run:
         self.model_input = model_input
         self._result: RunResultStreaming | None = None
         self._tripped: str | None = None
+        self._denied: PolicyDenied | None = None
         self._after_step = False
         self._rules = Rules(
             auto=job.turn.request.approvals == "auto", kept=notes.rules if notes is not None else ()
         )
         self._rounds = notes.rounds if notes is not None else 0
         scope.on_tripped = self._trip
+        scope.on_denied = self._deny
 
     async def begin(self) -> RunOutcome:
         return await self._drive(list(self.model_input))
@@ -232,9 +247,13 @@ class _Run:
             async with aclosing(result.stream_events()) as events:  # type: ignore[type-var]
                 async for event in events:
                     self._drained(event)
-        except BaseException:
+        except BaseException as error:
             await _unwind(result)
+            if self._denied is not None and isinstance(error, Exception):
+                raise self._denied from error
             raise
+        if self._denied is not None:
+            raise self._denied
         if result.run_loop_exception is not None and self._tripped is None:
             raise result.run_loop_exception
         return result
@@ -262,6 +281,12 @@ class _Run:
     def _trip(self, name: str) -> None:
         """An input guardrail has refused the input: the model is stopped at once, not at its stream's end."""
         self._tripped = name
+        if self._result is not None:
+            self._result.cancel("immediate")
+
+    def _deny(self, denied: PolicyDenied) -> None:
+        """The policy forbids a nested agent's model call: the turn ends by it, as by one of the top agent's."""
+        self._denied = denied
         if self._result is not None:
             self._result.cancel("immediate")
 
@@ -335,6 +360,18 @@ def _history(job: RunJob, limit: int) -> tuple[list[Item], set[str]]:
     And the ids that are taken. Runs in a thread: a conversation may be long.
     """
     return newest(repaired(stored.item for stored in job.history), limit), _ids(job)
+
+
+def _origins(job: RunJob) -> dict[str, str]:
+    """Which upstream made what the conversation holds, by item id and call id."""
+    stored = [(s.id, s.item, s.origin) for s in job.history]
+    new = [(n.id, n.item, n.origin) for n in job.recorded]
+    origins: dict[str, str] = {}
+    for item_id, item, origin in (*stored, *new):
+        if origin is not None:
+            origins[item_id] = origin
+            origins |= {item[key]: origin for key in ("id", "call_id") if isinstance(item.get(key), str)}
+    return origins
 
 
 def _ids(job: RunJob) -> set[str]:

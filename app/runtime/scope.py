@@ -7,7 +7,7 @@ steps and closes each one after its last tool.
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 
 from app.domain.conversation import NewItem
@@ -27,7 +27,10 @@ from app.domain.json_types import Item
 from app.domain.pause import ToolOutput
 from app.domain.ports import EventSink
 from app.domain.usage import TokenCounts, Usage
+from app.runtime.failures import PolicyDenied
+from app.runtime.origins import native_items
 from app.runtime.outputs import shown_output
+from app.runtime.policy import TurnPolicy, Warn, about_model_call, about_tool_call
 from app.runtime.step import Step, ToolCall
 from app.runtime.translator import ModelCall
 
@@ -83,6 +86,9 @@ class TurnScope:
         steps_before: int,
         max_shown_output: int,
         recorded: Iterable[NewItem] = (),
+        policy: TurnPolicy | None = None,
+        origins: Mapping[str, str] | None = None,
+        omit_reasoning_ids: bool = False,
     ) -> None:
         self.sink = sink
         self.items = list(recorded)
@@ -106,7 +112,32 @@ class TurnScope:
         self._answered: set[str] = set()
         self.on_tripped: Callable[[str], None] = lambda name: None
         """Called when an input guardrail trips: the run is stopped at once."""
+        self.policy = policy
+        self.on_denied: Callable[[PolicyDenied], None] = lambda denied: None
+        """Called when a model call of a nested run is denied: the turn ends by it, whoever catches it there."""
+        self.origins = dict(origins or {})
+        """Which upstream made an item, by its id and call id."""
+        self.omit_reasoning_ids = omit_reasoning_ids
+        self._refused: dict[str, str | None] = {}
         self._loop = asyncio.get_running_loop()
+
+    def made(self, item: Item, upstream: str) -> None:
+        """Remember who made an item."""
+        for key in ("id", "call_id"):
+            if isinstance(item.get(key), str):
+                self.origins[item[key]] = upstream
+
+    def origin_of(self, item: Item) -> str | None:
+        return self.origins.get(item.get("id") or "") or self.origins.get(item.get("call_id") or "")
+
+    async def tool_denied(self, tool: str, agent: str, call_id: str, arguments: str, warn: Warn) -> str | None:
+        """Why the policy forbids a tool call, None if it does not; asked once for each call."""
+        if self.policy is None:
+            return None
+        if call_id not in self._refused:
+            about = about_tool_call(tool, agent, call_id, arguments)
+            self._refused[call_id] = await self.policy.tool_call(about, warn)
+        return self._refused[call_id]
 
     def requested(self, call_id: str, frame: "RunFrame") -> None:
         self._frames[call_id] = frame
@@ -179,6 +210,32 @@ class RunFrame:
     @property
     def deadline(self) -> float:
         return self.turn.deadline
+
+    async def permit(
+        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+    ) -> None:
+        policy = self.turn.policy
+        if policy is None:
+            return
+        about = about_model_call(model, self.agent, instructions, items, tool_count)
+        reason = await policy.model_call(about, self.warn)
+        if reason is not None:
+            denied = PolicyDenied(reason)
+            if not self.is_top:
+                self.turn.on_denied(denied)
+            raise denied
+
+    async def tool_denied(self, tool: str, call_id: str, arguments: str) -> str | None:
+        """Why the policy forbids a tool call of this run, None if it does not; its event will say so."""
+        reason = await self.turn.tool_denied(tool, self.agent, call_id, arguments, self.warn)
+        call = self.call(call_id)
+        if reason is not None and call is not None:
+            call.blocked = reason
+        return reason
+
+    def native(self, items: Sequence[Item], upstream: str) -> Sequence[Item]:
+        turn = self.turn
+        return native_items(items, upstream, turn.origin_of, omit_reasoning_ids=turn.omit_reasoning_ids)
 
     def model_call(self, model: str, upstream: str, handoffs: frozenset[str] = frozenset()) -> ModelCall:
         step = self._begin_step()

@@ -14,7 +14,7 @@ from typing import Any, cast
 from agents import FunctionTool, RunContextWrapper
 from agents.tool import _FailureHandlingFunctionToolInvoker
 from agents.tool_context import ToolContext
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, TextContent
 
 from app.domain.history import call_output
 from app.runtime.failures import redacted
@@ -56,6 +56,10 @@ class ObservedInvoker:
             if call:
                 call.raised = NOT_AN_OBJECT
             return NOT_AN_OBJECT
+        if context.tool_call_id not in frame.turn.supplied:
+            reason = await frame.tool_denied(self._name, context.tool_call_id, arguments)
+            if reason is not None:
+                return blocked_output(reason)
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 return model_output(await self.original(context, arguments))
@@ -112,6 +116,11 @@ def observed(tool: FunctionTool, *, timeout_s: float) -> FunctionTool:
     return watched
 
 
+def blocked_output(reason: str) -> str:
+    """What the model is told instead of a tool's output."""
+    return f"The call was blocked by a policy: {reason}"
+
+
 def said(error: BaseException) -> str:
     """What an exception says, for the caller and the model: bounded, without keys and paths."""
     text = redacted(str(error)).strip()[:MAX_ERROR_CHARS]
@@ -134,6 +143,10 @@ async def observed_mcp_call(
     frame = current_scope.get()
     call_id = context.tool_call_id if isinstance(context, ToolContext) else None
     known = frame.call(call_id) if isinstance(frame, RunFrame) and call_id else None
+    if isinstance(frame, RunFrame) and isinstance(context, ToolContext):
+        reason = await frame.tool_denied(context.tool_name, context.tool_call_id, context.tool_arguments)
+        if reason is not None:
+            return CallToolResult(content=[TextContent(type="text", text=blocked_output(reason))])
     token = current_call.set(call_id)
     try:
         result = await call()

@@ -144,6 +144,7 @@ class ModelCall:
         for item in output:
             item_id = item.get("id") or self.claim_item_id(None)
             self.item_done(item_id, item)
+            self._frame.turn.made(item, self._upstream)
             recorded.append(NewItem(ItemId(item_id), item, origin=self._upstream))
             if item.get("type") in CALL_TYPES:
                 call = self._request(item)

@@ -12,12 +12,12 @@ from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import BaseModel, ValidationError
 
-from app.domain.json_types import JsonObject
+from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
 from app.runtime.models.null_observer import NullObserver
-from app.runtime.models.outgoing import as_items, call_ids
+from app.runtime.models.outgoing import OUR_IDS, as_items, call_ids
 from app.runtime.models.reply import Reply, protocol_failure
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events, model_response
@@ -71,7 +71,9 @@ class TappedModel(Model):
         conversation_id: str | None = None,
         prompt: ResponsePromptParam | None = None,
     ) -> ModelResponse:
-        args = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        await self._permit(system_instructions, input, tools)
+        native = self._native(input)
+        args = (system_instructions, native, model_settings, tools, output_schema, handoffs, tracing)
         kwargs = {
             "previous_response_id": previous_response_id,
             "conversation_id": conversation_id,
@@ -98,7 +100,9 @@ class TappedModel(Model):
         conversation_id: str | None = None,
         prompt: ResponsePromptParam | None = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
-        args = (system_instructions, input, model_settings, tools, output_schema, handoffs, tracing)
+        await self._permit(system_instructions, input, tools)
+        native = self._native(input)
+        args = (system_instructions, native, model_settings, tools, output_schema, handoffs, tracing)
         kwargs = {
             "previous_response_id": previous_response_id,
             "conversation_id": conversation_id,
@@ -112,10 +116,26 @@ class TappedModel(Model):
             for event in completed_events(tap.reply, self.model):
                 yield event
 
+    async def _permit(
+        self, instructions: str | None, input: str | list[TResponseInputItem], tools: list[Tool]
+    ) -> None:
+        if (scope := current_scope.get()) is not None:
+            await scope.permit(self.model, instructions, as_items(input), len(tools))
+
+    def _native(self, input: str | list[TResponseInputItem]) -> Any:
+        scope = current_scope.get()
+        if scope is None or isinstance(input, str):
+            return input
+        return [_without_our_id(item) for item in scope.native(as_items(input), self._origin)]
+
+    @property
+    def _origin(self) -> str:
+        return type(self.inner).__name__
+
     def _tap(self, input: str | list[TResponseInputItem], handoffs: list[Handoff[Any, Any]]) -> "_Tap":
         scope = current_scope.get()
         observer: ModelCallObserver = (
-            scope.model_call(self.model, type(self.inner).__name__, frozenset(h.tool_name for h in handoffs))
+            scope.model_call(self.model, self._origin, frozenset(h.tool_name for h in handoffs))
             if scope is not None
             else NullObserver(call_ids(as_items(input)))
         )
@@ -198,6 +218,13 @@ async def _closing(stream: AsyncIterator[Any]) -> AsyncGenerator[AsyncIterator[A
 def tapped(model: Model) -> Model:
     """`model`, reporting to the observer; one of ours comes back as it is."""
     return model if isinstance(model, UpstreamModel | TappedModel) else TappedModel(model)
+
+
+def _without_our_id(item: Item) -> Item:
+    """A provider refuses an id that it did not give."""
+    if str(item.get("id", "")).startswith(OUR_IDS):
+        return {k: v for k, v in item.items() if k != "id"}
+    return item
 
 
 def _as_frame(event: Any) -> JsonObject:

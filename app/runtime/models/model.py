@@ -12,12 +12,13 @@ from agents.agent_output import AgentOutputSchemaBase
 from agents.items import TResponseInputItem, TResponseStreamEvent
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
+from app.domain.json_types import Item
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.backoff import delay_s
 from app.runtime.models.chat_completions import ChatDecoder
 from app.runtime.models.decoding import finish
 from app.runtime.models.null_observer import NullObserver
-from app.runtime.models.outgoing import call_ids
+from app.runtime.models.outgoing import as_items, call_ids
 from app.runtime.models.reply import Decoder, Reply
 from app.runtime.models.requests import ModelRequest, input_items, outgoing
 from app.runtime.models.responses import ResponsesDecoder
@@ -60,7 +61,7 @@ class UpstreamModel(Model):
             self.model,
             self._is_named,
             system_instructions,
-            input_items(input, is_whole=previous_response_id is None and conversation_id is None),
+            self._items(input, is_whole=previous_response_id is None and conversation_id is None),
             model_settings,
             tools,
             output_schema,
@@ -89,7 +90,7 @@ class UpstreamModel(Model):
             self.model,
             self._is_named,
             system_instructions,
-            input_items(input, is_whole=previous_response_id is None and conversation_id is None),
+            self._items(input, is_whole=previous_response_id is None and conversation_id is None),
             model_settings,
             tools,
             output_schema,
@@ -102,8 +103,16 @@ class UpstreamModel(Model):
         for event in completed_events(reply, self.model):
             yield event
 
+    def _items(self, input: str | list[TResponseInputItem], *, is_whole: bool) -> list[Item]:
+        scope = current_scope.get()
+        items = as_items(input)
+        native = items if scope is None else scope.native(items, self.upstream.name)
+        return input_items(list(native), is_whole=is_whole)
+
     async def _reply(self, request: ModelRequest, tracing: ModelTracing) -> Reply:
         """One model call. The span is open only while nothing is yielded: its token belongs to one context."""
+        if (scope := current_scope.get()) is not None:
+            await scope.permit(request.model, request.instructions, request.items, len(request.tools))
         with generation_span(model=self.model, disabled=tracing.is_disabled()) as span:
             if tracing.include_data():
                 span.span_data.input = list(request.items)

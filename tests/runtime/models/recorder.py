@@ -1,6 +1,7 @@
 """An observer that writes down what it is told, and a run's scope that hands it out."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -107,6 +108,14 @@ class RecordingScope:
     deadline: float = float("inf")
     calls: list[Recorder] = field(default_factory=list)
     asked: list[tuple[str, str, frozenset[str]]] = field(default_factory=list)
+
+    async def permit(
+        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+    ) -> None:
+        pass
+
+    def native(self, items: Sequence[Item], upstream: str) -> Sequence[Item]:
+        return items
 
     def model_call(self, model: str, upstream: str, handoffs: frozenset[str] = frozenset()) -> Recorder:
         taken = set().union(*(c._ids._taken for c in self.calls))
