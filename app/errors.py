@@ -21,7 +21,6 @@
     ├── ConversationExists        409 conversation_exists
     ├── EventsExpired             410 events_expired
     ├── BodyTooLarge              413 body_too_large
-    │   └── ArtifactRefused       413 artifact_refused       (to the code of an agent, never an answer)
     ├── UnsupportedMediaType      415 unsupported_media_type
     ├── UnknownHost               421 unknown_host
     ├── TooManyTurns              429 too_many_turns
@@ -140,12 +139,6 @@ class EventsExpired(TurnwireError):
 
 class BodyTooLarge(TurnwireError):
     status, code, title = 413, "body_too_large", "Body too large"
-
-
-class ArtifactRefused(BodyTooLarge):
-    """A file is beyond the limits of artifacts, or has no usable name."""
-
-    code, title = "artifact_refused", "Artifact refused"
 
 
 class UnsupportedMediaType(TurnwireError):

@@ -359,6 +359,25 @@ class Store(Protocol):
         """Remove the conversations without activity since in which nothing is under way; returns how many."""
         ...
 
+    # artifacts
+    async def add_artifact(
+        self, turn_key: int, artifact: "StoredArtifact", *, max_count: int, max_bytes: int
+    ) -> None:
+        """Raises ArtifactRefused if the turn would have more files, or more bytes in them, than these."""
+        ...
+
+    async def artifacts(self, turn_key: int) -> list["StoredArtifact"]:
+        """In the order in which they were added."""
+        ...
+
+    async def artifact(self, turn_key: int, artifact_id: str) -> "StoredArtifact":
+        """Raises NotFound."""
+        ...
+
+    async def artifact_ids(self, conversation_key: int | None = None) -> list[ArtifactId]:
+        """Of a conversation; None: of all."""
+        ...
+
     async def ready(self) -> bool: ...
 
 

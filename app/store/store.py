@@ -15,13 +15,21 @@ from sqlalchemy import Connection
 from app.domain.caller import Caller
 from app.domain.conversation import Conversation, NewItem, Page, PageRequest, StoredItem
 from app.domain.events import LogEntry
-from app.domain.ids import ConversationId, TurnId
+from app.domain.ids import ArtifactId, ConversationId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Answers, Asked
-from app.domain.ports import Admission, Admitted, EventBatch, IdempotencyKey, KnownAnswer, Settlement
+from app.domain.ports import (
+    Admission,
+    Admitted,
+    EventBatch,
+    IdempotencyKey,
+    KnownAnswer,
+    Settlement,
+    StoredArtifact,
+)
 from app.domain.turn import Cancel, Turn, TurnStatus
 from app.errors import TurnwireError
-from app.store import asked, conversations, events, items, moves, turns
+from app.store import artifacts, asked, conversations, events, items, moves, turns
 from app.store import idempotency as keys
 from app.store.admission import admit
 from app.store.checkpointer import Checkpointer
@@ -242,6 +250,25 @@ class SqliteStore:
                 await self.delete_conversation(key)
             expired += len(found)
         return expired
+
+    # --- artifacts ---
+
+    async def add_artifact(
+        self, turn_key: int, artifact: StoredArtifact, *, max_count: int, max_bytes: int
+    ) -> None:
+        await self._write(
+            lambda c: artifacts.add(c, turn_key, artifact, max_count=max_count, max_bytes=max_bytes),
+            durable=True,
+        )
+
+    async def artifacts(self, turn_key: int) -> list[StoredArtifact]:
+        return await self._read(lambda c: artifacts.of_turn(c, turn_key))
+
+    async def artifact(self, turn_key: int, artifact_id: str) -> StoredArtifact:
+        return await self._read(lambda c: artifacts.get(c, turn_key, artifact_id))
+
+    async def artifact_ids(self, conversation_key: int | None = None) -> list[ArtifactId]:
+        return await self._read(lambda c: artifacts.ids(c, conversation_key))
 
     async def ready(self) -> bool:
         """True if a transaction can be had within two seconds; after a refusal, only if one can be written."""

@@ -34,9 +34,12 @@ async def test_the_callers_own_timeout_ends_the_command(inside: Inside) -> None:
 
 
 async def test_a_fork_bomb_is_stopped(inside: Inside) -> None:
-    with anyio.fail_after(4):
+    """By the watch; where the kernel's own limit holds it down first (not for root), by the clock."""
+    with anyio.fail_after(LIMITS.wall_s + 3):
         said = await inside.sh("bomb() { bomb | bomb & }; bomb; sleep 60")
-    assert "more than 24 processes and threads" in said.err
+    assert said.code == 137
+    held_down = "Cannot fork" in said.err and "it ran longer than" in said.err
+    assert held_down or "more than 24 processes and threads" in said.err
 
 
 async def test_threads_count_as_processes(inside: Inside) -> None:
@@ -166,6 +169,6 @@ async def test_a_stopped_command_takes_its_siblings_along(
 
         group.start_soon(sleep)
         await until((folder_of(data, turn_id) / "ready").exists)
-        await session.exec("bomb() { bomb | bomb & }; bomb; sleep 60")
+        await session.exec("i=0; while :; do i=$((i+1)); : > f$i; done")
         await until(lambda: ends)
     assert ends == [137]
