@@ -23,6 +23,7 @@ HASTY = {
     "TURNWIRE_MAX_STEPS": 3,
     "TURNWIRE_MAX_BODY_BYTES": 4096,
     "TURNWIRE_LISTENER_STALL_S": 0.5,
+    "TURNWIRE_MAX_TURNS": 4,
 }
 """Limits that a test can hit."""
 

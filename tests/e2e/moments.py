@@ -132,6 +132,16 @@ MOMENTS = [
         shown="Let me look.",
     ),
     Moment(
+        "in a nested agent's tool",
+        lambda s: [_ASKING, {"tool_calls": [_tool("slow_async", s)]}, {"text": "Sea weed."}, _LAST],
+        keep=_always(USER, SAID, _ASK, GONE),
+        after_step=_always(USER, SAID, _ASK, ("output", "Sea weed.")),
+        open_request=False,
+        agent="boss",
+        shown="Let me look.",
+        gone_from_gate=True,
+    ),
+    Moment(
         "between steps",
         lambda s: [_STEP, _LAST | {"hold": s.gate("here")}],
         keep=_always(USER, SAID, LOOKUP, FOUND),

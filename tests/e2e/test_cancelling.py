@@ -249,6 +249,23 @@ async def test_lost_threads_slow_nobody_down(client: TurnwireClient, scenario: S
         await scenario.release(name)
 
 
+@pytest.mark.parametrize("mode", ["keep", "rollback"])
+async def test_a_cancel_does_not_wait_for_a_retry(
+    client: TurnwireClient, scenario: Scenario, mode: str
+) -> None:
+    busy = {"status": 429, "headers": {"retry-after": "15"}, "body": {"error": {"message": "busy"}}}
+    await scenario.script(busy)
+    async with client.stream("hello") as stream:
+        await stream.until("warning")
+        began = time.monotonic()
+        response = await client.cancel(stream.turn_id, mode)
+        frames = await stream.rest()
+    assert time.monotonic() - began < 2
+    assert response.json()["status"] == "cancelled"
+    check_log(frames, response.json())
+    assert len(await scenario.requests()) == 1
+
+
 async def test_usage_is_counted_for_a_cancelled_turn(client: TurnwireClient, scenario: Scenario) -> None:
     step = {"tool_calls": [{"name": "lookup", "arguments": {"q": "kelp"}}]}
     await scenario.script(step, {"text": "one two", "hold": {"text:1": scenario.gate("text")}})

@@ -103,6 +103,21 @@ async def test_a_full_queue_is_429(hasty_client: TurnwireClient, scenario: Scena
     assert len(await hasty_client.turns(first["conversation_id"])) == 2
 
 
+async def test_more_turns_than_the_service_takes_are_429(
+    hasty_client: TurnwireClient, scenario: Scenario
+) -> None:
+    calls = [{"name": "slow_async", "arguments": {"q": scenario.gate("tool")}}]
+    await scenario.script(*[{"tool_calls": calls}] * 4)
+    turns = [await hasty_client.start("hello", agent="worker") for _ in range(4)]
+    response = await hasty_client.post("one more")
+    assert (response.status_code, response.json()["code"]) == (429, "too_many_turns")
+    assert int(response.headers["retry-after"]) >= 1
+    await scenario.release("tool")
+    for turn in turns:
+        await hasty_client.ended(turn["id"])
+    assert (await hasty_client.run("one more"))["status"] == "completed"
+
+
 async def test_a_queued_turn_that_is_cancelled_leaves_nothing(
     client: TurnwireClient, scenario: Scenario
 ) -> None:

@@ -42,14 +42,15 @@ def parsed(raw: bytes) -> Frame:
 
 
 class EventStream:
-    """The events of one response, in order. `pings` counts heartbeats, `raw` holds every byte so far."""
+    """The events of one response, in order. `pings` counts the heartbeats between them."""
 
     def __init__(self, response: httpx.Response) -> None:
         self.response = response
         self.frames: list[Frame] = []
-        self.raw = b""
         self.pings = 0
-        self._waiting = b""
+        self._received: list[bytes] = []
+        self._waiting = bytearray()
+        self._searched = 0
         self._parts = response.aiter_raw()
 
     def __aiter__(self) -> AsyncIterator[Frame]:
@@ -93,6 +94,11 @@ class EventStream:
         return self.frames
 
     @property
+    def raw(self) -> bytes:
+        """Every byte so far, as it came."""
+        return b"".join(self._received)
+
+    @property
     def types(self) -> list[str]:
         return [frame.type for frame in self.frames]
 
@@ -114,18 +120,21 @@ class EventStream:
         except StopAsyncIteration:
             assert not self._waiting, f"the stream ends within a frame: {self._waiting!r}"
             raise
-        self.raw += part
+        self._received.append(part)
         self._waiting += part
 
     def _skip_pings(self) -> None:
         while self._waiting.startswith(PING):
-            self._waiting = self._waiting[len(PING) :]
+            del self._waiting[: len(PING)]
             self.pings += 1
 
     def _take(self) -> Frame | None:
         self._skip_pings()
-        end = self._waiting.find(b"\n\n")
+        end = self._waiting.find(b"\n\n", self._searched)
         if end < 0:
+            self._searched = max(0, len(self._waiting) - 1)
             return None
-        raw, self._waiting = self._waiting[: end + 2], self._waiting[end + 2 :]
+        raw = bytes(self._waiting[: end + 2])
+        del self._waiting[: end + 2]
+        self._searched = 0
         return parsed(raw)
