@@ -27,6 +27,8 @@ class ServiceProcess:
 
     def __init__(self, folder: Path, upstream_origin: str, **settings: object) -> None:
         self.folder = folder
+        self.root = REPOSITORY
+        """Where the code is that runs."""
         self.log: list[str] = []
         self.environment = _environment(folder, upstream_origin, settings)
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +69,7 @@ class ServiceProcess:
         """Start the process and return once it says where it listens."""
         self._address = None
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "app"], cwd=REPOSITORY, env=self.environment, stderr=subprocess.PIPE
+            [sys.executable, "-m", "app"], cwd=self.root, env=self.environment, stderr=subprocess.PIPE
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
