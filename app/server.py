@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from types import FrameType
@@ -16,7 +17,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from app.api.answers import dumps
 from app.api.error_handlers import PROBLEM
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_WITHIN_S = 20
 """A connection that has sent no whole request head by then is closed."""
+_RESET = struct.pack("ii", 1, 0)
 KEEP_ALIVE_S = 75
 """Longer than proxies keep theirs (nginx: 60), so that it is they who close an idle connection."""
 LAST_ANSWERS_S = 5
@@ -52,7 +54,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._head_bytes = 0
         self._await_head()
-        self.scope["extensions"] = {CONNECTION: {"abort": self.transport.abort}}
+        self.scope["extensions"] = {CONNECTION: {"abort": self._abort}}
 
     def on_url(self, url: bytes) -> None:
         self._count(len(url))
@@ -71,6 +73,15 @@ class Connection(HttpToolsProtocol):
             self._refuse(431, f"The head of the request is larger than {MAX_HEAD_BYTES} bytes.")
         else:
             self._refuse(400, "This is no HTTP request.")
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, _unframed(app, cycle) if _is_http_1_0(cycle.scope) else app)
+
+    def _abort(self) -> None:
+        """Under HTTP/1.0 only a reset tells a body that was cut from one that has ended."""
+        if _is_http_1_0(self.cycle.scope):
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        self.transport.abort()
 
     def _refuse(self, status: int, detail: str) -> None:
         """A problem answer to what never became a request."""
@@ -99,6 +110,28 @@ class Connection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+
+def _is_http_1_0(scope: Any) -> bool:
+    return str(scope["http_version"]) == "1.0"
+
+
+def _unframed(app: Any, cycle: RequestResponseCycle) -> Any:
+    """The app for a client of HTTP/1.0, which knows no chunks; uvicorn would send them all the same.
+
+    The body is as long as it turns out to be, and ends with the connection.
+    """
+
+    async def serve(scope: Any, receive: Any, send: Any) -> None:
+        cycle.chunked_encoding = False
+
+        async def send_plain(message: Any) -> None:
+            cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_plain)
+
+    return serve
 
 
 class Server(uvicorn.Server):

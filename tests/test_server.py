@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from app.server import MAX_HEAD_BYTES
+from app.wire.native import NativeEncoder
 from tests.api.fake_turns import FakeTurns
 from tests.api.serving import app_of, served
 from tests.wire.sse_parser import parse
@@ -113,8 +114,30 @@ async def test_http_1_0_gets_its_stream_and_the_connection_ends_with_it() -> Non
         await client.post("/v1/turns", json={**HI, "background": True})
         turns.end("turn_1")
         answer = await exchange(client, b"GET /v1/turns/turn_1/events HTTP/1.0\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert b"event: turn.completed" in answer
+    head, body = answer.split(b"\r\n\r\n", 1)
+    assert b"transfer-encoding" not in head
+    assert body == b"".join(
+        frame for entry in turns.all["turn_1"].entries for frame in NativeEncoder().encode(entry)
+    )
+
+
+async def test_http_1_0_gets_other_answers_too() -> None:
+    async with client_of(FakeTurns()) as client:
+        answer = await exchange(client, b"GET /healthz HTTP/1.0\r\n\r\n")
+        assert answer.endswith(b'\r\n\r\n{"status":"ok"}')
+        assert b"content-length: 15" in answer
+        assert (await exchange(client, b"HEAD /healthz HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\n")
+
+
+async def test_http_1_0_learns_of_a_cut_by_a_reset() -> None:
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        await client.post("/v1/turns", json={**HI, "background": True})
+        reading = asyncio.create_task(exchange(client, b"GET /v1/turns/turn_1/events HTTP/1.0\r\n\r\n"))
+        await turns.listeners("turn_1", 1)
+        turns.cut("turn_1")
+        with pytest.raises(ConnectionResetError):
+            await reading
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
