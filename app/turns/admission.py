@@ -115,6 +115,7 @@ class Admissions:
         self._logs.bind(log, admitted.turn.key, admitted.turn.conversation_key)
         live = LiveTurn(admitted.turn, prepared, log)
         live.recorded = list(batch.items)
+        live.position = admitted.position or None
         log.publish(batch)
         self._execution.add(live)
         self._on_admitted(live)

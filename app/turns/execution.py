@@ -16,6 +16,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskGroup
 
+from app.domain.conversation import StoredItem
 from app.domain.events import TurnPaused, TurnQueued, TurnStarted
 from app.domain.ids import TurnId, new_pause_id
 from app.domain.pause import Answers, Pause
@@ -193,7 +194,7 @@ class Execution:
                 partial(self._runtime.prepare, turn.request, agent=turn.agent)
             )
         history = await self._store.history(turn.conversation_key)
-        before = tuple(item for item in history if item.turn_id != turn.id)
+        before = tuple(item for item in history if item.turn_id != turn.id or item.is_summary)
         return RunJob(
             turn=turn,
             prepared=live.prepared,
@@ -203,7 +204,16 @@ class Execution:
             steps_before=live.ledger.steps,
             state=resumption.state if resumption else None,
             answers=resumption.answers if resumption else Answers(),
+            context_tokens=await self._store.context_tokens(turn.key) if before else None,
+            unfolded=await self._unfolded(turn, before),
         )
+
+    async def _unfolded(self, turn: Turn, before: tuple[StoredItem, ...]) -> tuple[StoredItem, ...]:
+        """A compaction that a provider made is readable to nobody else: another one gets what it stands for."""
+        if not any(item.item.get("type") == "compaction" for item in before):
+            return ()
+        history = await self._store.unfolded_history(turn.conversation_key)
+        return tuple(item for item in history if item.turn_id != turn.id)
 
     # ending
 
@@ -224,8 +234,7 @@ class Execution:
             live.emit(event, origin)
         items, rolled_back = remaining_items(live.turn, ending, live.recorded, live.ledger)
         turn = ended(live.turn, ending, live.ledger, live.log.next_seq)
-        live.emit(terminal_event(turn))
-        batch = live.log.take()
+        batch = live.end(terminal_event(turn))
         stored = await self._stored(live, Settlement(turn, items, batch, rolled_back))
         live.turn = turn
         if stored:
@@ -235,11 +244,12 @@ class Execution:
             self._logs.cut(turn.id)
         self.drop(turn.id)
         live.settled.set()
-        self._on_ended(live, turn)
-        self.tasks.start_soon(self._runtime.ended, turn)
         if not stored:
             self._on_lost(turn)
-        elif then_next:
+            return
+        self._on_ended(live, turn)
+        self.tasks.start_soon(self._runtime.ended, turn)
+        if then_next:
             await self.start_next(turn.conversation_key)
 
     async def _stored(self, live: LiveTurn, settlement: Settlement) -> bool:
@@ -271,8 +281,7 @@ class Execution:
             last_agent=live.ledger.last_agent or live.turn.last_agent,
             last_event_id=live.log.next_seq,
         )
-        live.emit(TurnPaused(turn.as_json(with_input=False)))
-        batch = live.log.take()
+        batch = live.end(TurnPaused(turn.as_json(with_input=False)))
         try:
             await self._store.pause(turn, outcome.state, batch)
         except StoreUnavailable:
@@ -296,16 +305,18 @@ class Execution:
         if self.draining:
             return
         async with self.queue_lock(conversation_key):
-            if await self._store.active_turn(conversation_key) is not None:
-                return
             waiting = await self._store.queued_turns(conversation_key)
             if not waiting:
                 return
+            if await self._store.active_turn(conversation_key) is not None:
+                self._tell_positions(waiting)
+                return
             live = self.find(waiting[0].id)
-            if live is not None and await self._start_queued(live):
-                await self._tell_positions(waiting[1:])
+            if live is not None:
+                await self._start_queued(live)
+                self._tell_positions(waiting[1:])
 
-    async def _start_queued(self, live: LiveTurn) -> bool:
+    async def _start_queued(self, live: LiveTurn) -> None:
         turn = replace(
             live.turn,
             status=advance(live.turn.status, "running"),
@@ -320,12 +331,12 @@ class Execution:
             raise RuntimeError(f"{turn.id} was to start while another turn is active")
         live.log.publish(batch)
         self.begin(live)
-        return True
 
-    async def _tell_positions(self, waiting: list[Turn]) -> None:
+    def _tell_positions(self, waiting: list[Turn]) -> None:
         for position, turn in enumerate(waiting, start=1):
             live = self.find(turn.id)
-            if live is not None:
+            if live is not None and live.position != position:
+                live.position = position
                 live.emit(TurnQueued(turn.conversation_id, position))
 
 

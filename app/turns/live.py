@@ -1,17 +1,20 @@
 """A turn that is under way in this process: what it reports, what it has recorded, and how it is stopped."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import anyio
 
-from app.domain.conversation import NewItem
+from app.domain.conversation import Compaction, NewItem
 from app.domain.events import Event, MessageDelta, Origin
 from app.domain.ledger import Ledger
-from app.domain.ports import Prepared, TurnLog
+from app.domain.ports import EventBatch, Prepared, TurnLog
 from app.domain.turn import Cancel, CancelMode, Turn
 from app.domain.usage import Usage
+
+logger = logging.getLogger(__name__)
 
 
 class LiveTurn:
@@ -25,23 +28,45 @@ class LiveTurn:
         self.recorded: list[NewItem] = []
         self.cancel = turn.cancel
         self.shutting_down = False
+        self.position: int | None = None
+        """The place in the queue that was told last."""
         self.settled = anyio.Event()
         """Set when the turn has ended or paused, and everybody may know."""
         self.began_at = time.monotonic()
         self.first_text_after_s: float | None = None
         self._scope = anyio.CancelScope()
+        self._over = False
         self._callbacks: list[Callable[[CancelMode], None]] = []
 
     # EventSink
 
     def emit(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
+        if self._over:
+            logger.info("dropped: %s after the turn's end", event.type, extra={"turn_id": self.turn.id})
+            return
         if self.first_text_after_s is None and isinstance(event, MessageDelta):
             self.first_text_after_s = time.monotonic() - self.began_at
         self.ledger.apply(event, origin)
         self.recorded.extend(items)
         self.log.append(event, origin, items)
+        if self.log.failure is not None:
+            # What cannot be stored is not shown: there is nobody left to run for.
+            self._scope.cancel()
+
+    def compacted(self, event: Event, compaction: Compaction) -> None:
+        self.ledger.apply(event)
+        self.log.compact(event, compaction)
+
+    def end(self, event: Event) -> EventBatch:
+        """Report the event that ends or pauses the turn: the log's last one, whatever still runs. Returns the
+        batch to commit."""
+        self.emit(event)
+        self._over = True
+        return self.log.take()
 
     def record(self, items: Sequence[NewItem]) -> None:
+        if self._over:
+            return
         self.recorded.extend(items)
         self.log.add_items(items)
 
