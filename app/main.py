@@ -1,6 +1,7 @@
 """The composition root: the only place that builds things and reads the settings."""
 
 import asyncio
+import os
 import secrets as secrets_module
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 from agents import set_tracing_disabled
 from fastapi import FastAPI
+from pydantic import SecretStr
 from starlette.middleware import Middleware
 
 from app.api.auth import ApiKeys, Authentication, pairs
@@ -26,18 +28,24 @@ from app.api.request_ids import RequestIds
 from app.api.routes import ROUTERS
 from app.api.state import Api, no_upstreams
 from app.api.streaming import StreamLimits
+from app.artifacts import ArtifactLimits, ArtifactStore
 from app.builtin_agents import builtin_agents
 from app.domain.json_types import JsonObject
-from app.domain.ports import ArtifactRefused, StoredArtifact
 from app.domain.turn import Turn
+from app.errors import SandboxUnavailable
 from app.event_log import EventLogs
 from app.observability.metrics import Metrics
 from app.runtime import local_model
 from app.runtime.agent_graph import Adoption
 from app.runtime.agent_runner import TurnAgentRunner, installed
+from app.runtime.compaction import CompactionRules, Compactor
+from app.runtime.configured_models import ModelConfiguration, open_models
 from app.runtime.contexts import ContextFactory, ContextFactoryError
+from app.runtime.credentials.databricks import DatabricksLogin
+from app.runtime.credentials.environment import CommandLimits, CredentialsError, EnvironmentCredentials
 from app.runtime.local_model import LocalModel
 from app.runtime.mcp import McpLimits, MCPServers
+from app.runtime.model_list import ListedModel, ModelListError, parse
 from app.runtime.models.foreign import tapped
 from app.runtime.models.transport import UpstreamLimits, is_loopback
 from app.runtime.plans import Plans
@@ -57,6 +65,7 @@ from app.runtime.runner import RunLimits, Runner
 from app.runtime.service import AgentRuntime
 from app.runtime.tool_threads import ToolThreads
 from app.runtime.tools import observed, observed_mcp_call
+from app.sandbox import Sandboxes, open_sandboxes
 from app.settings import OVERRIDES, Settings, SettingsError
 from app.store import (
     DatabaseTooNew,
@@ -104,15 +113,20 @@ async def open_services(
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, stack)
         logs = EventLogs(store, window_bytes=settings.event_window_bytes)
-        runtime = await _opened_runtime(settings, stack)
+        models = await _opened_models(settings, stack)
+        artifacts = ArtifactStore(settings.data_dir / "artifacts", store, _artifact_limits(settings))
+        stack.callback(artifacts.close)
+        sandboxes = await _opened_sandboxes(settings, store, stack)
+        runtime = await _opened_runtime(settings, models, artifacts, sandboxes, stack)
         manager = TurnManager(
             store,
             logs,
             runtime,
             _turn_limits(settings),
             default_cancel_mode=settings.cancel_mode,
-            measures=TurnMeasures(metrics),
-            retention=_retention(settings, store),
+            measures=TurnMeasures(metrics, models.price_of),
+            retention=_retention(settings, store, artifacts),
+            artifacts=artifacts,
         )
         metrics.watch("turns_running", lambda: manager.count("running"))
         metrics.watch("turns_queued", lambda: manager.count("queued"))
@@ -121,7 +135,8 @@ async def open_services(
         metrics.watch("tool_threads_abandoned", lambda: threads.abandoned)
         metrics.watch("log_lines_dropped", log_lines_dropped)
         await stack.enter_async_context(manager.running())
-        yield Services(manager, metrics, partial(manager.drain, settings.shutdown_grace_s))
+        drain = partial(manager.drain, settings.shutdown_grace_s)
+        yield Services(manager, metrics, drain, models.states)
 
 
 async def _opened_store(settings: Settings, stack: AsyncExitStack) -> SqliteStore:
@@ -138,10 +153,15 @@ async def _opened_store(settings: Settings, stack: AsyncExitStack) -> SqliteStor
         raise StartError(f"TURNWIRE_DATA_DIR={settings.data_dir}: {reason}") from error
 
 
-async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRuntime:
+async def _opened_runtime(
+    settings: Settings,
+    models: Providers,
+    artifacts: ArtifactStore,
+    sandboxes: Sandboxes,
+    stack: AsyncExitStack,
+) -> AgentRuntime:
     """The registered agents over the configured upstreams."""
     set_tracing_disabled(True)
-    models = _providers(settings, stack)
     servers = MCPServers(McpLimits(call_s=settings.tool_timeout_s), observed_mcp_call)
     adoption = Adoption(
         observe_tool=partial(observed, timeout_s=settings.tool_timeout_s),
@@ -150,7 +170,8 @@ async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRun
     )
     try:
         found = await load(settings.agents)
-        registry = Registry(found, builtin_agents(), adoption, default_model=models.default_model)
+        builtin = await asyncio.to_thread(builtin_agents, sandboxes)
+        registry = Registry(found, builtin, adoption, default_model=models.default_model)
         contexts = ContextFactory.load(settings.context)
         policies = _policies(settings, stack)
     except (RegistryError, ContextFactoryError, PolicyLoadError) as error:
@@ -161,12 +182,17 @@ async def _opened_runtime(settings: Settings, stack: AsyncExitStack) -> AgentRun
     agent_runner = TurnAgentRunner(models, registry.adopt, tracing_disabled=True)
     stack.enter_context(installed(agent_runner))
     preparation = Preparation(registry, models)
-    plans = Plans(preparation, contexts, _NoArtifacts())
+    plans = Plans(preparation, contexts, artifacts, sandboxes)
     limits = RunLimits(
         settings.max_steps, settings.history_items, settings.max_tool_output_bytes, settings.reasoning_ids
     )
-    runner = Runner(preparation, agent_runner, plans, limits, policies=policies)
-    return AgentRuntime(registry, preparation, runner)
+    rules = CompactionRules(
+        settings.compact_at,
+        lambda name: models.context_window(name or models.default_model) or settings.context_window,
+    )
+    compactor = Compactor(rules, lambda job: preparation.first_model(job.turn.request, job.prepared.agent))
+    runner = Runner(preparation, agent_runner, plans, limits, compactor, policies=policies)
+    return AgentRuntime(registry, preparation, plans, runner)
 
 
 def _policies(settings: Settings, stack: AsyncExitStack) -> Callable[[Turn], TurnPolicy | None]:
@@ -186,41 +212,86 @@ def _policies(settings: Settings, stack: AsyncExitStack) -> Callable[[Turn], Tur
     return partial(TurnPolicy, policy, rules)
 
 
-class _NoArtifacts:
-    async def add(self, turn: Turn, name: str, content: bytes, media_type: str | None) -> StoredArtifact:
-        raise ArtifactRefused("files are not kept yet")
-
-
-def _providers(settings: Settings, stack: AsyncExitStack) -> Providers:
-    embedded = None
-    if settings.uses_embedded_model:
-        local = LocalModel()
-        stack.push_async_callback(local.stop)
-        embedded = EmbeddedModel(local_model.MODEL_NAME, local.ensure)
-    key = settings.openai_api_key
-    models = Providers(
-        base_url=settings.openai_base_url,
-        api_key=key.get_secret_value() if key else None,
-        wire=settings.model_api,
+async def _opened_models(settings: Settings, stack: AsyncExitStack) -> Providers:
+    local = LocalModel()
+    stack.push_async_callback(local.stop)
+    configuration = ModelConfiguration(
+        credentials=_credentials(settings),
+        listed=listed_models(settings),
         default_model=settings.model,
-        embedded=embedded,
-        limits=UpstreamLimits(
-            connect_s=settings.upstream_connect_s,
-            first_byte_s=settings.upstream_first_byte_s,
-            idle_s=settings.upstream_idle_s,
-            retries=settings.upstream_retries,
-            max_frame_bytes=settings.max_frame_bytes,
-            max_message_bytes=settings.max_message_bytes,
-        ),
+        api=settings.model_api,
+        limits=_upstream_limits(settings),
+        embedded=EmbeddedModel(local_model.MODEL_NAME, local.ensure),
     )
-    stack.push_async_callback(models.aclose)
-    return models
+    try:
+        return await open_models(configuration, stack)
+    except CredentialsError as error:
+        raise StartError(str(error)) from error
 
 
-def _retention(settings: Settings, store: SqliteStore) -> Retention:
+def _credentials(settings: Settings) -> EnvironmentCredentials:
+    ambient = (settings.ambient_databricks_profile, settings.ambient_databricks_host)
+    explicit = (settings.databricks_profile, settings.databricks_host)
+    return EnvironmentCredentials(
+        url=settings.upstream_url,
+        api_key=_secret(settings.upstream_api_key),
+        auth_command=_secret(settings.auth_command),
+        databricks=DatabricksLogin(*explicit) if any(explicit) else None,
+        openai_url=settings.openai_base_url,
+        openai_key=_secret(settings.openai_api_key),
+        ambient=DatabricksLogin(*ambient) if any(ambient) else None,
+        command_limits=CommandLimits(settings.auth_command_timeout_s, settings.auth_command_keep_s),
+    )
+
+
+def _secret(value: SecretStr | None) -> str | None:
+    return value.get_secret_value() if value is not None else None
+
+
+def listed_models(settings: Settings) -> dict[str, ListedModel]:
+    """The models of `TURNWIRE_MODELS`. Raises SettingsError."""
+    try:
+        return parse(settings.models.get_secret_value(), os.environ) if settings.models else {}
+    except ModelListError as error:
+        raise SettingsError(str(error)) from None
+
+
+def _upstream_limits(settings: Settings) -> UpstreamLimits:
+    return UpstreamLimits(
+        connect_s=settings.upstream_connect_s,
+        first_byte_s=settings.upstream_first_byte_s,
+        idle_s=settings.upstream_idle_s,
+        retries=settings.upstream_retries,
+        max_frame_bytes=settings.max_frame_bytes,
+        max_message_bytes=settings.max_message_bytes,
+    )
+
+
+def _artifact_limits(settings: Settings) -> ArtifactLimits:
+    return ArtifactLimits(
+        file_bytes=settings.max_artifact_bytes,
+        turn_files=settings.max_artifacts,
+        turn_bytes=settings.max_artifacts_bytes,
+    )
+
+
+async def _opened_sandboxes(settings: Settings, store: SqliteStore, stack: AsyncExitStack) -> Sandboxes:
+    """Where agents' commands run; workspaces that a crash left go, those of paused and queued turns stay."""
+    opened = open_sandboxes(settings.data_dir / "workspaces", settings.sandbox)
+    try:
+        sandboxes = await stack.enter_async_context(opened)
+    except SandboxUnavailable as error:
+        raise StartError(error.detail) from error
+    waiting = {turn.id for turn in await store.paused_turns()}
+    await sandboxes.sweep(waiting)
+    return sandboxes
+
+
+def _retention(settings: Settings, store: SqliteStore, artifacts: ArtifactStore) -> Retention:
     days = settings.conversation_retention_d
     return Retention(
         store,
+        artifacts,
         events=timedelta(hours=settings.event_retention_h),
         conversations=timedelta(days=days) if days else None,
     )
@@ -322,6 +393,7 @@ def key_texts(settings: Settings) -> dict[str, str]:
 
 def secrets(settings: Settings) -> list[str]:
     """What no log line may show. Raises SettingsError."""
-    given = (settings.openai_api_key, settings.database_url)
+    given = [settings.openai_api_key, settings.upstream_api_key, settings.database_url]
+    given += [model.api_key for model in listed_models(settings).values()]
     keys = [key for text in key_texts(settings).values() for _, key in pairs(text)]
     return [*keys, *(secret.get_secret_value() for secret in given if secret is not None)]

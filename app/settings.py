@@ -54,6 +54,7 @@ class Settings(BaseSettings):
     context: str | None = None
     model: str | None = None
     model_api: Literal["auto", "responses", "chat_completions"] = "auto"
+    models: SecretStr | None = Field(None, description="JSON, or a file that holds it")
     history_items: int = Field(0, ge=0, description="0: no limit")
     reasoning_ids: Literal["preserve", "omit"] | None = None
     compact_at: float | None = Field(None, gt=0, le=1, description="share of the context window; unset: never")
@@ -95,6 +96,15 @@ class Settings(BaseSettings):
     event_retention_h: float = Field(168, ge=24)
     conversation_retention_d: float = Field(0, ge=0, description="0: for ever")
 
+    # who the upstream is asked as
+    upstream_url: str | None = None
+    upstream_api_key: SecretStr | None = None
+    auth_command: SecretStr | None = Field(None, description="a shell command that prints a bearer token")
+    auth_command_timeout_s: float = Field(10, gt=0)
+    auth_command_keep_s: float = Field(300, ge=0, description="of tokens that are no JWT")
+    databricks_profile: str | None = None
+    databricks_host: str | None = None
+
     # what upstreams may do
     upstream_connect_s: float = Field(5, gt=0)
     upstream_first_byte_s: float = Field(120, gt=0)
@@ -102,6 +112,14 @@ class Settings(BaseSettings):
     upstream_retries: int = Field(3, ge=0)
     max_frame_bytes: int = Field(8 * MIB, ge=1024, description="one frame of an upstream")
     max_message_bytes: int = Field(16 * MIB, ge=1024, description="one message of an upstream")
+
+    # files and sandboxes
+    sandbox: Literal["bubblewrap", "unsafe_local", "off"] | None = Field(
+        None, description="default: bubblewrap where it works, else off"
+    )
+    max_artifact_bytes: int = Field(20 * MIB, ge=1, description="one file of a turn")
+    max_artifacts: int = Field(100, ge=0, description="files of a turn")
+    max_artifacts_bytes: int = Field(200 * MIB, ge=0, description="all files of a turn")
 
     # sizes
     max_body_bytes: int = Field(20 * MIB, ge=1)
@@ -112,9 +130,11 @@ class Settings(BaseSettings):
     log_format: Literal["json", "text"] = "json"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
-    # the SDK's own names, without the prefix
+    # names of the SDKs, without the prefix
     openai_api_key: SecretStr | None = Field(None, validation_alias="OPENAI_API_KEY")
     openai_base_url: str | None = Field(None, validation_alias="OPENAI_BASE_URL")
+    ambient_databricks_host: str | None = Field(None, validation_alias="DATABRICKS_HOST")
+    ambient_databricks_profile: str | None = Field(None, validation_alias="DATABRICKS_CONFIG_PROFILE")
 
     @field_validator("agents", "cors_origins", "allowed_hosts", "overrides", mode="before")
     @classmethod
@@ -132,6 +152,14 @@ class Settings(BaseSettings):
     @field_validator(
         "openai_api_key",
         "openai_base_url",
+        "ambient_databricks_host",
+        "ambient_databricks_profile",
+        "upstream_url",
+        "upstream_api_key",
+        "auth_command",
+        "databricks_profile",
+        "databricks_host",
+        "models",
         "model",
         "context",
         "policy",
@@ -143,6 +171,13 @@ class Settings(BaseSettings):
     @classmethod
     def _blank_is_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("upstream_url", "databricks_host", "openai_base_url")
+    @classmethod
+    def _web_address(cls, value: str | None) -> str | None:
+        if value is not None and not re.match(r"https?://[^/\s]", value, re.IGNORECASE):
+            raise ValueError("no http:// or https:// URL")
+        return value
 
     @field_validator("overrides")
     @classmethod
@@ -174,11 +209,6 @@ class Settings(BaseSettings):
         if self.on_loopback and self.api_keys is None and self.api_keys_file is None:
             return frozenset(OVERRIDES)
         return frozenset(OVERRIDES) - set(_UNTRUSTED)
-
-    @property
-    def uses_embedded_model(self) -> bool:
-        """No key, no upstream and no model named: turns run on the small model that ships."""
-        return self.openai_api_key is None and self.openai_base_url is None and self.model is None
 
     @classmethod
     def settings_customise_sources(

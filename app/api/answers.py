@@ -1,15 +1,18 @@
 """JSON answers, and the headers by which every answer names its turn."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 from fastapi import Response
+from fastapi.responses import StreamingResponse
 
 from app.domain.conversation import Page
 from app.domain.events import LogEntry
 from app.domain.json_types import JsonObject
+from app.domain.ports import StoredArtifact
 from app.domain.turn import Turn
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -45,6 +48,19 @@ def turn_answer(turn: Turn, status: int = 200) -> Response:
 def page_answer(data: list[JsonObject], page: Page[Any] | None = None) -> Response:
     following = page and page.next
     return JsonAnswer({"data": data, "has_more": following is not None, "next": following})
+
+
+def attachment(artifact: StoredArtifact, content: AsyncIterator[bytes]) -> Response:
+    """A file that a turn produced: whatever it says it is, a browser saves it and runs nothing of it."""
+    name = quote(artifact.name, safe="")
+    headers = {
+        **NO_STORE,
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Length": str(artifact.size),
+        "Content-Security-Policy": "sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(content, headers=headers, media_type=artifact.media_type)
 
 
 def events_answer(entries: list[LogEntry], has_more: bool, headers: Mapping[str, str]) -> Response:

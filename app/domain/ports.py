@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from app.domain.caller import Caller
-from app.domain.conversation import Conversation, NewItem, Page, PageRequest, StoredItem
+from app.domain.conversation import Compaction, Conversation, NewItem, Page, PageRequest, StoredItem
 from app.domain.events import Event, LogEntry, Origin
 from app.domain.ids import ArtifactId, ConversationId, TurnId
 from app.domain.json_types import JsonObject
@@ -31,6 +31,7 @@ class EventBatch:
 
     entries: tuple[LogEntry, ...]
     items: tuple[NewItem, ...] = ()
+    compaction: Compaction | None = None
 
     @property
     def last_seq(self) -> int:
@@ -60,6 +61,10 @@ class TurnLog(Protocol):
 
     def add_items(self, items: Sequence[NewItem]) -> None:
         """Add history items without an event; they are committed with the next flush."""
+        ...
+
+    def compact(self, event: Event, compaction: Compaction) -> None:
+        """Add an event and the compaction that it tells of; both are committed together."""
         ...
 
     def take(self) -> EventBatch:
@@ -190,7 +195,8 @@ class Admitted:
 class Settlement:
     """How a turn ends, in one transaction: its final row, its items, its last events.
 
-    `items` replaces every item of the turn. `rollback` also gives the conversation back the head it had.
+    `items` replaces every item of the turn but the summary of a compaction. `rollback` undoes that too, and
+    gives the conversation back the head it had.
     """
 
     turn: Turn
@@ -244,6 +250,15 @@ class Store(Protocol):
 
     async def history(self, conversation_key: int) -> list[StoredItem]:
         """What the model sees: the items that are not superseded, in order."""
+        ...
+
+    async def unfolded_history(self, conversation_key: int) -> list[StoredItem]:
+        """The same as if nothing had ever been compacted: without summaries, with what they stand for."""
+        ...
+
+    async def context_tokens(self, turn_key: int) -> int | None:
+        """How full the model's window was at the newest call before that turn, on the way to it; None if it is
+        not known, also because a compaction came after that call."""
         ...
 
     async def turn_items(self, turn_key: int) -> list[NewItem]:
@@ -416,6 +431,30 @@ class ArtifactKeeper(Protocol):
         """Keep a file, durably. Raises ArtifactRefused beyond the limits or for an impossible name."""
         ...
 
+    async def of_turn(self, turn: Turn) -> list[StoredArtifact]:
+        """In the order in which they were added."""
+        ...
+
+    async def get(self, turn: Turn, artifact_id: str) -> StoredArtifact:
+        """Raises NotFound."""
+        ...
+
+    def content(self, artifact: StoredArtifact) -> AsyncIterator[bytes]:
+        """The file's bytes in pieces. Raises NotFound before the first if it was removed meanwhile."""
+        ...
+
+    async def of_conversation(self, conversation_key: int) -> list[ArtifactId]:
+        """Ask before a conversation is deleted, for `remove` after it."""
+        ...
+
+    async def remove(self, artifact_ids: list[ArtifactId]) -> None:
+        """Remove files whose rows are gone."""
+        ...
+
+    async def sweep(self) -> int:
+        """Remove the files that have no row; returns how many."""
+        ...
+
 
 class ArtifactRefused(Exception):
     """A file is too large, one too many, or has no name that can be kept."""
@@ -429,6 +468,10 @@ class EventSink(Protocol):
 
     def emit(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
         """Report an event and the history items that it made final. Never blocks."""
+        ...
+
+    def compacted(self, event: Event, compaction: Compaction) -> None:
+        """Report that older history was compacted."""
         ...
 
     def record(self, items: Sequence[NewItem]) -> None:
@@ -484,6 +527,10 @@ class RunJob:
     steps_before: int
     state: bytes | None = None
     answers: Answers = field(default_factory=Answers)
+    context_tokens: int | None = None
+    """How full the window was before this turn."""
+    unfolded: tuple[StoredItem, ...] = ()
+    """The history with nothing compacted; given where it holds what only its maker can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,20 @@ Both come as a `WorkflowRun`, open for as long as the run lasts, so that the run
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from agents import Agent, RunConfig
+from agents.run_config import SandboxRunConfig
+from agents.sandbox import SandboxAgent
+from agents.sandbox.session.sandbox_client import BaseSandboxClient
 
 from app.domain.conversation import NewItem
+from app.domain.ids import TurnId
 from app.domain.json_types import Item, JsonObject
 from app.domain.ports import ArtifactKeeper, RunJob
+from app.domain.turn import Turn
 from app.runtime import contexts
+from app.runtime.agent_graph import reachable
 from app.runtime.contexts import ContextFactory
 from app.runtime.observer import current_scope
 from app.runtime.preparation import Preparation
@@ -20,15 +29,30 @@ from app.runtime.turn_artifacts import TurnArtifacts
 from app.runtime.workflow import Workflow, WorkflowRun, WorkflowTurn
 
 
+class TurnSandboxes(Protocol):
+    """Where sandbox agents run their commands; `sandbox.Sandboxes` is one."""
+
+    def client(self, turn_id: TurnId) -> BaseSandboxClient[Any]:
+        """Raises SandboxUnavailable where there is none."""
+        ...
+
+    async def remove(self, turn_id: TurnId) -> None: ...
+
+
 class Plans:
     """Opens what turns run."""
 
     def __init__(
-        self, preparation: Preparation, context_factory: ContextFactory, artifacts: ArtifactKeeper
+        self,
+        preparation: Preparation,
+        context_factory: ContextFactory,
+        artifacts: ArtifactKeeper,
+        sandboxes: TurnSandboxes,
     ) -> None:
         self._preparation = preparation
         self._contexts = context_factory
         self._artifacts = artifacts
+        self._sandboxes = sandboxes
 
     @asynccontextmanager
     async def open(
@@ -46,12 +70,27 @@ class Plans:
                 async with self._contexts.open(job.turn, saved) as context:
                     yield WorkflowRun(
                         agent=self._preparation.agent_for(job.turn.request, runnable),
+                        run_config=self._sandboxed(job.turn, runnable),
                         input=[new.item for new in job.prepared.input_items],
                         context=context,
                         save=lambda: contexts.saved(context),
                     )
         finally:
             current_scope.reset(token)
+
+    def _sandboxed(self, turn: Turn, agent: Agent[Any]) -> RunConfig | None:
+        """Never the SDK's own local backend, which confines nothing: ours, if an agent needs one."""
+        if not any(isinstance(each, SandboxAgent) for each in reachable(agent)):
+            return None
+        sandbox = SandboxRunConfig(client=self._sandboxes.client(turn.id))
+        return RunConfig(sandbox=sandbox, group_id=turn.conversation_id)
+
+    async def ended(self, turn: Turn) -> None:
+        """A turn has ended for good: its workspaces go, and what a workflow kept for it."""
+        await self._sandboxes.remove(turn.id)
+        runnable = self._preparation.runnable(turn.agent)
+        if isinstance(runnable, Workflow):
+            await runnable.ended(turn.id)
 
     def _workflow_turn(
         self, job: RunJob, scope: TurnScope, history: Sequence[Item], saved: JsonObject | None

@@ -8,10 +8,10 @@ from app.domain.json_types import JsonObject
 from app.domain.ports import EventSink, Prepared, RunControl, RunJob, RunOutcome
 from app.domain.turn import Turn, TurnRequest
 from app.errors import AgentNotFound
+from app.runtime.plans import Plans
 from app.runtime.preparation import Preparation
 from app.runtime.registry import Registry
 from app.runtime.runner import Runner
-from app.runtime.workflow import Workflow
 
 logger = logging.getLogger(__name__)
 
@@ -19,9 +19,10 @@ logger = logging.getLogger(__name__)
 class AgentRuntime:
     """Runs agents. Nothing in it knows HTTP, the store, or other turns."""
 
-    def __init__(self, registry: Registry, preparation: Preparation, runner: Runner) -> None:
+    def __init__(self, registry: Registry, preparation: Preparation, plans: Plans, runner: Runner) -> None:
         self._registry = registry
         self._preparation = preparation
+        self._plans = plans
         self._runner = runner
 
     def prepare(
@@ -34,14 +35,12 @@ class AgentRuntime:
 
     async def ended(self, turn: Turn) -> None:
         try:
-            runnable = self._preparation.runnable(turn.agent)
-            if isinstance(runnable, Workflow):
-                await runnable.ended(turn.id)
+            await self._plans.ended(turn)
         except AgentNotFound:
             return
         except Exception:
-            # A workflow's own code: what it leaves behind must not hold the next turn.
-            logger.exception("a workflow did not clean up", extra={"turn_id": turn.id})
+            # Also a workflow's own code: what it leaves behind must not hold the next turn.
+            logger.exception("what was kept for a turn was not removed", extra={"turn_id": turn.id})
 
     def check_arguments(self, agent: str, tool: str, arguments: JsonObject, loc: list[str | int]) -> None:
         self._preparation.check_arguments(agent, tool, arguments, loc)

@@ -11,7 +11,7 @@ from app.domain.conversation import Conversation, Page, PageRequest, StoredItem
 from app.domain.events import LogEntry
 from app.domain.ids import ConversationId, TurnId, new_conversation_id
 from app.domain.json_types import JsonObject
-from app.domain.ports import EventLog, Runtime, Store
+from app.domain.ports import ArtifactKeeper, EventLog, Runtime, Store
 from app.domain.turn import Turn
 from app.errors import AgentNotFound, InvalidEventId, NotFound
 
@@ -19,10 +19,11 @@ from app.errors import AgentNotFound, InvalidEventId, NotFound
 class Conversations(ABC):
     """The part of the service that is about conversations."""
 
-    def __init__(self, store: Store, logs: EventLog, runtime: Runtime) -> None:
+    def __init__(self, store: Store, logs: EventLog, runtime: Runtime, artifacts: ArtifactKeeper) -> None:
         self._store = store
         self._logs = logs
         self._runtime = runtime
+        self._artifacts = artifacts
 
     @abstractmethod
     async def _stop_conversation(self, conversation_key: int) -> None: ...
@@ -61,7 +62,9 @@ class Conversations(ABC):
     async def delete_conversation(self, caller: Caller, conversation_id: str) -> None:
         conversation = await self._store.conversation(caller, conversation_id)
         await self._stop_conversation(conversation.key)
+        files = await self._artifacts.of_conversation(conversation.key)
         await self._store.delete_conversation(conversation.key)
+        await self._artifacts.remove(files)
 
     async def fork_conversation(
         self, caller: Caller, conversation_id: str, *, after_turn: TurnId | None, whole: bool

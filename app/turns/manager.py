@@ -14,7 +14,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, ToolOutput
-from app.domain.ports import EventLog, IdempotencyKey, Runtime, Store
+from app.domain.ports import ArtifactKeeper, EventLog, IdempotencyKey, Runtime, Store, StoredArtifact
 from app.domain.turn import Cancel, CancelledBy, CancelMode, Turn, TurnError, TurnRequest, TurnStatus, now
 from app.errors import (
     AgentNotFound,
@@ -56,8 +56,9 @@ class TurnManager(Conversations):
         default_cancel_mode: CancelMode,
         measures: TurnMeasures,
         retention: Retention,
+        artifacts: ArtifactKeeper,
     ) -> None:
-        super().__init__(store, logs, runtime)
+        super().__init__(store, logs, runtime, artifacts)
         self._retention = retention
         self._limits = limits
         self._default_cancel_mode = default_cancel_mode
@@ -196,6 +197,15 @@ class TurnManager(Conversations):
                 return turn
             # It was paused, and somebody has answered since.
             attached = replace(attached, turn=turn)
+
+    async def artifacts(self, caller: Caller, turn_id: str) -> list[StoredArtifact]:
+        return await self._artifacts.of_turn(await self._store.turn(caller, turn_id))
+
+    async def artifact(
+        self, caller: Caller, turn_id: str, artifact_id: str
+    ) -> tuple[StoredArtifact, AsyncIterator[bytes]]:
+        found = await self._artifacts.get(await self._store.turn(caller, turn_id), artifact_id)
+        return found, self._artifacts.content(found)
 
     # cancelling
 

@@ -1,8 +1,10 @@
 """What operators learn of turns: one log line for each that ended, and the figures of `/metrics`."""
 
 import logging
+from collections.abc import Callable
 
 from app.domain.turn import CancelMode, Turn, TurnError
+from app.domain.usage import Price
 from app.observability.metrics import Metrics, TokenKind
 from app.turns.live import LiveTurn
 
@@ -11,11 +13,19 @@ logger = logging.getLogger(__name__)
 _UPSTREAM_CODES = frozenset({"rate_limited", "empty_completion", "incomplete", "content_filtered"})
 
 
-class TurnMeasures:
-    """Told by the manager; tells the metrics and the log."""
+PriceOf = Callable[[str], Price | None]
 
-    def __init__(self, metrics: Metrics) -> None:
+
+def no_price(model: str) -> Price | None:
+    return None
+
+
+class TurnMeasures:
+    """Told by the manager; tells the metrics and the log. `price_of` knows what a model's tokens cost."""
+
+    def __init__(self, metrics: Metrics, price_of: PriceOf = no_price) -> None:
         self._metrics = metrics
+        self._price_of = price_of
 
     def turn_admitted(self, live: LiveTurn) -> None:
         self._metrics.turn_started(live.turn.agent)
@@ -36,7 +46,13 @@ class TurnMeasures:
         self._count_tokens(turn)
         if turn.error is not None and _is_upstreams(turn.error):
             self._metrics.upstream_error(turn.error.code)
-        logger.info("turn.ended", extra=_line(live, turn, seconds))
+        logger.info("turn.ended", extra=_line(live, turn, seconds, self._cost(turn)))
+
+    def _cost(self, turn: Turn) -> float | None:
+        """What the turn's calls of models with a price have cost together; None if none has one."""
+        priced = [(self._price_of(model), counts) for model, counts in turn.usage.by_model.items()]
+        costs = [price.of(counts) for price, counts in priced if price is not None]
+        return round(sum(costs), 6) if costs else None
 
     def _count_tokens(self, turn: Turn) -> None:
         for model, counts in turn.usage.by_model.items():
@@ -55,7 +71,7 @@ def _is_upstreams(error: TurnError) -> bool:
     return error.code.startswith("upstream_") or error.code in _UPSTREAM_CODES
 
 
-def _line(live: LiveTurn, turn: Turn, seconds: float | None) -> dict[str, object]:
+def _line(live: LiveTurn, turn: Turn, seconds: float | None, cost: float | None) -> dict[str, object]:
     first = live.first_text_after_s
     return {
         "event": "turn.ended",
@@ -70,4 +86,5 @@ def _line(live: LiveTurn, turn: Turn, seconds: float | None) -> dict[str, object
         "duration_s": None if seconds is None else round(seconds, 3),
         "time_to_first_token_s": None if first is None else round(first, 3),
         "usage": turn.usage.as_json(),
+        "cost": cost,
     }

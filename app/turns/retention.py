@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import anyio
 
-from app.domain.ports import Store
+from app.domain.ports import ArtifactKeeper, Store
 from app.domain.turn import now
 from app.errors import StoreUnavailable
 
@@ -17,8 +17,16 @@ SWEEP_EVERY_S = 600.0
 class Retention:
     """`events` counts from a turn's end, `conversations` from the last activity; None keeps them for ever."""
 
-    def __init__(self, store: Store, *, events: timedelta, conversations: timedelta | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        artifacts: ArtifactKeeper,
+        *,
+        events: timedelta,
+        conversations: timedelta | None = None,
+    ) -> None:
         self._store = store
+        self._artifacts = artifacts
         self._events = events
         self._conversations = conversations
 
@@ -28,6 +36,7 @@ class Retention:
         conversations = 0
         if self._conversations is not None:
             conversations = await self._store.expire_conversations(now() - self._conversations)
+        await self._artifacts.sweep()
         if turns or conversations:
             logger.info("old events of %d turns and %d conversations were removed", turns, conversations)
         return turns, conversations

@@ -13,7 +13,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, ToolOutput
-from app.domain.ports import IdempotencyKey
+from app.domain.ports import IdempotencyKey, StoredArtifact
 from app.domain.turn import CancelMode, Turn, TurnRequest, TurnStatus
 
 
@@ -118,6 +118,14 @@ class TurnService(Protocol):
     ) -> Attached: ...
 
     async def approvals(self, caller: Caller, page: PageRequest, status: str) -> Page[JsonObject]: ...
+
+    async def artifacts(self, caller: Caller, turn_id: str) -> list[StoredArtifact]: ...
+
+    async def artifact(
+        self, caller: Caller, turn_id: str, artifact_id: str
+    ) -> tuple[StoredArtifact, AsyncIterator[bytes]]:
+        """A file that the turn produced, and its bytes in pieces."""
+        ...
 
     # conversations
     async def create_conversation(

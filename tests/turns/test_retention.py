@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.artifacts import ArtifactStore
 from app.domain.caller import ANONYMOUS
 from app.domain.conversation import PageRequest
 from app.domain.events import TurnCancelled, TurnStarted
@@ -24,6 +25,10 @@ AT_ONCE = timedelta(seconds=-1)
 
 def batch(turn: Turn, event: TurnStarted | TurnCancelled, seq: int) -> EventBatch:
     return EventBatch((encoded(event, turn_id=turn.id, seq=seq),))
+
+
+def kept(folder: Path, store: SqliteStore) -> ArtifactStore:
+    return ArtifactStore(folder / "artifacts", store)
 
 
 async def a_turn(store: SqliteStore, *, over: bool) -> Turn:
@@ -53,7 +58,7 @@ async def a_turn(store: SqliteStore, *, over: bool) -> Turn:
 async def test_events_of_ended_turns_go_and_the_turn_stays_readable(tmp_path: Path) -> None:
     async with open_store(tmp_path / "db", owner="test") as store:
         old, running = await a_turn(store, over=True), await a_turn(store, over=False)
-        assert await Retention(store, events=AT_ONCE).sweep() == (1, 0)
+        assert await Retention(store, kept(tmp_path, store), events=AT_ONCE).sweep() == (1, 0)
         with pytest.raises(EventsExpired):
             await store.events(old.key, 0)
         assert (await store.turn(ANONYMOUS, old.id)).status == "cancelled"
@@ -63,14 +68,14 @@ async def test_events_of_ended_turns_go_and_the_turn_stays_readable(tmp_path: Pa
 async def test_young_events_stay(tmp_path: Path) -> None:
     async with open_store(tmp_path / "db", owner="test") as store:
         turn = await a_turn(store, over=True)
-        assert await Retention(store, events=timedelta(hours=1)).sweep() == (0, 0)
+        assert await Retention(store, kept(tmp_path, store), events=timedelta(hours=1)).sweep() == (0, 0)
         assert len(await store.events(turn.key, 0)) == 2
 
 
 async def test_conversations_without_activity_go_whole_unless_a_turn_is_under_way(tmp_path: Path) -> None:
     async with open_store(tmp_path / "db", owner="test") as store:
         old, running = await a_turn(store, over=True), await a_turn(store, over=False)
-        retention = Retention(store, events=timedelta(hours=1), conversations=AT_ONCE)
+        retention = Retention(store, kept(tmp_path, store), events=timedelta(hours=1), conversations=AT_ONCE)
         assert await retention.sweep() == (0, 1)
         with pytest.raises(NotFound):
             await store.turn(ANONYMOUS, old.id)
