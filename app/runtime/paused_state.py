@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from agents import Agent, RunState
+from agents import Agent, RunContextWrapper, RunState
 from agents.exceptions import AgentsException
+from agents.items import ToolApprovalItem
 
+from app.domain.history import CALL_TYPES
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import Usage
 from app.runtime.scope import RunFrame, TurnScope
@@ -114,11 +116,20 @@ class Unpacked:
         The input is put in afterwards: the SDK would check and copy all of a long history on the loop.
         """
         try:
-            state = await RunState.from_json(agent, self.sdk, context_override=context)
+            # Strict, or the SDK would begin a nested agent anew whose state it cannot read.
+            state = await RunState.from_json(
+                agent,
+                self.sdk,
+                context_override=context,
+                context_deserializer=lambda _: context,
+                strict_context=True,
+            )
         except (AgentsException, KeyError, TypeError, ValueError) as error:
             raise StateMismatch(str(error).rstrip(".")) from error
         if self.input is not None:
             state._original_input = list[Any](model_input)
+        for waiting in state.get_interruptions():
+            await _check_tool(waiting, context)
         return state
 
 
@@ -135,6 +146,17 @@ def unpacked(state: bytes) -> Unpacked:
         data["rounds"],
     )
     return Unpacked(data["sdk"], data["input"], notes)
+
+
+async def _check_tool(waiting: ToolApprovalItem, context: Any) -> None:
+    """The SDK would tell the model that there is no such tool, of which a person has just approved a call."""
+    raw = waiting.raw_item
+    kind = raw.get("type") if isinstance(raw, dict) else raw.type
+    if kind not in CALL_TYPES:
+        return
+    tools = await waiting.agent.get_all_tools(RunContextWrapper(context))
+    if all(tool.name != waiting.name for tool in tools):
+        raise StateMismatch(f"{waiting.agent.name!r} has no tool {waiting.name!r} any more")
 
 
 def digest(items: Sequence[Item]) -> str:

@@ -12,7 +12,6 @@ USER: Shape = ("user", "What is kelp?")
 DONE: Shape = ("assistant", "All done.")
 LAST = {"text": "All done."}
 REJECTED = "Tool execution was not approved."
-PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def call(name: str, **arguments: Any) -> JsonObject:

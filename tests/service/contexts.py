@@ -13,3 +13,19 @@ async def made(
     return TurnContext(
         caller=caller, user=user, conversation_id=conversation_id, turn_id=turn_id, metadata=metadata
     )
+
+
+class Remembering:
+    """Counts visits, over pauses too."""
+
+    def __init__(self, **asked: object) -> None:
+        self.visits = 0
+
+    def to_state(self) -> dict[str, int]:
+        return {"visits": self.visits}
+
+    def from_state(self, state: dict[str, int]) -> None:
+        self.visits = state["visits"]
+
+
+remembering = Remembering

@@ -102,10 +102,17 @@ class Patient(Workflow):
 
 
 PAUSING = [guard, porter, revolving, chief, guest, remote, Patient()]
-RENAMED = [
-    Agent(name="warden", instructions="Ask first.", tools=TOOLS),
-    Agent(name="porter", instructions="Hand over.", handoffs=[Agent(name="warden", instructions="Ask.")]),
-]
+_warden = Agent(name="warden", instructions="Ask first.", tools=TOOLS)
+RENAMED = [_warden, Agent(name="porter", instructions="Hand over.", handoffs=[_warden])]
 """After a deploy: `guard` and `chief` are gone, and `porter` hands over to somebody else."""
 WITHOUT_TOOLS = [Agent(name="guard", instructions="Ask first.")]
 """After a deploy: `guard` has lost its tools."""
+_tired_clerk = Agent(name="clerk", instructions="I am the clerk.")
+TIRED_CLERK = [
+    Agent(
+        name="chief",
+        instructions="Delegate.",
+        tools=[_tired_clerk.as_tool(tool_name="ask_clerk", tool_description="Ask the clerk")],
+    )
+]
+"""After a deploy: the agent that `chief` runs as a tool has lost its tools."""
