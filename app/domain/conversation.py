@@ -60,6 +60,8 @@ class StoredItem:
     superseded: bool
     item: Item
     origin: str | None = None
+    is_summary: bool = False
+    """True if it stands for older items that a turn has compacted."""
 
     def as_json(self) -> JsonObject:
         return {
@@ -69,6 +71,14 @@ class StoredItem:
             "superseded": self.superseded,
             "item": self.item,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a turn does to the history before it: `summary` stands for the items `compacted` from then on."""
+
+    summary: tuple[NewItem, ...]
+    compacted: tuple[ItemId, ...]
 
 
 @dataclass(frozen=True, slots=True)

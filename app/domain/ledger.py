@@ -11,6 +11,7 @@ from app.domain.events import (
     AgentHandedOff,
     AgentStarted,
     Event,
+    HistoryCompacted,
     MessageCompleted,
     MessageDelta,
     MessageStarted,
@@ -116,6 +117,10 @@ class Ledger:
                 self._steps.pop(_path(origin), None)
                 spent = Usage.from_json(event.usage)
                 self.usage = self.usage.plus(spent, top_level=origin is None)
+                self.open_cost = self.open_cost.minus(spent)
+            case HistoryCompacted():
+                spent = Usage.from_json(event.usage)
+                self.usage = self.usage.plus(spent, top_level=False)
                 self.open_cost = self.open_cost.minus(spent)
             case TurnPaused():
                 self.open_cost = Usage.from_json(event.turn["usage"]).minus(self.usage)

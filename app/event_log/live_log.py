@@ -7,7 +7,7 @@ first out, and a batch is shown only when all before it were, so that listeners 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from app.domain.conversation import NewItem
+from app.domain.conversation import Compaction, NewItem
 from app.domain.events import Event, Origin
 from app.domain.ids import TurnId
 from app.domain.ports import EventBatch
@@ -65,6 +65,10 @@ class LiveLog:
 
     def add_items(self, items: Sequence[NewItem]) -> None:
         self._staging.add_items(items)
+        self._schedule()
+
+    def compact(self, event: Event, compaction: Compaction) -> None:
+        self._staging.compact(event, compaction)
         self._schedule()
 
     def bind(self, turn_key: int) -> None:

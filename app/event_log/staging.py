@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.conversation import NewItem
+from app.domain.conversation import Compaction, NewItem
 from app.domain.events import Event, MessageDelta, Origin, ReasoningDelta, RefusalDelta, ToolCallDelta
 from app.domain.ids import TurnId
 from app.domain.ports import EventBatch
@@ -30,6 +30,7 @@ class Staging:
         self._first = next_seq
         self._events: list[_Staged] = []
         self._items: list[NewItem] = []
+        self._compaction: Compaction | None = None
 
     @property
     def next_seq(self) -> int:
@@ -53,6 +54,10 @@ class Staging:
     def add_items(self, items: Sequence[NewItem]) -> None:
         self._items.extend(items)
 
+    def compact(self, event: Event, compaction: Compaction) -> None:
+        self._compaction = compaction
+        self.add(event, None, ())
+
     def take(self) -> EventBatch:
         """Everything, encoded; nothing is left."""
         events, first = self._events, self._first
@@ -62,9 +67,10 @@ class Staging:
                 for seq, staged in enumerate(events, first)
             ),
             tuple(self._items),
+            self._compaction,
         )
         self._first = first + len(events)
-        self._events, self._items = [], []
+        self._events, self._items, self._compaction = [], [], None
         return batch
 
 

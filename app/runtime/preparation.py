@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents import Agent, GuardrailFunctionOutput, InputGuardrail, ModelSettings, RunContextWrapper
+from agents import Agent, GuardrailFunctionOutput, InputGuardrail, Model, ModelSettings, RunContextWrapper
 from openai.types.shared import Reasoning
 
 from app.domain.conversation import NewItem
@@ -66,6 +66,14 @@ class Preparation:
     def runnable(self, name: str) -> Runnable:
         """The registered agent or workflow of that name. Raises AgentNotFound."""
         return self._registry.get(name)
+
+    def first_model(self, request: TurnRequest, name: str) -> Model:
+        """The model that a turn begins with. Raises AgentNotFound, UpstreamFailure."""
+        runnable = self.runnable(name)
+        agent = runnable.agents[0] if isinstance(runnable, Workflow) else runnable
+        if request.model is None and isinstance(agent.model, Model):
+            return agent.model
+        return self.models.get_model(request.model or (agent.model if isinstance(agent.model, str) else None))
 
     def adopt(self, agent: Agent[Any]) -> None:
         """Take in an agent that was made during a turn."""

@@ -6,7 +6,7 @@ that no tap sees. History goes in as plain input and comes out through the sink:
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from agents.run_config import ToolErrorFormatterArgs
 from agents.stream_events import RunItemStreamEvent, StreamEvent
 from anyio import to_thread
 
-from app.domain.conversation import NewItem
+from app.domain.conversation import NewItem, StoredItem
 from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
 from app.domain.history import OUTPUT_TYPES, newest, repaired
 from app.domain.ids import new_item_id
@@ -38,6 +38,7 @@ from app.domain.ports import (
 from app.domain.turn import CancelMode, Turn, TurnError
 from app.runtime import paused_state
 from app.runtime.agent_runner import TurnAgentRunner
+from app.runtime.compaction import Compactor
 from app.runtime.failures import PolicyDenied, turn_error
 from app.runtime.hooks import close_unrun
 from app.runtime.observer import current_scope
@@ -78,6 +79,7 @@ class Runner:
         agent_runner: TurnAgentRunner,
         plans: Plans,
         limits: RunLimits,
+        compactor: Compactor,
         *,
         policies: Callable[[Turn], TurnPolicy | None] = no_policy,
         tracing_disabled: bool = True,
@@ -86,6 +88,7 @@ class Runner:
         self._agent_runner = agent_runner
         self._plans = plans
         self._limits = limits
+        self._compactor = compactor
         self._policies = policies
         self._tracing_disabled = tracing_disabled
 
@@ -107,7 +110,7 @@ class Runner:
     async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
         # What is paused knows how much of the history it was given.
         limit = self._limits.history_items if job.state is None else 0
-        history, ids = await to_thread.run_sync(_history, job, limit)
+        ids, origins = await to_thread.run_sync(_known, job)
         state = None if job.state is None else await to_thread.run_sync(paused_state.unpacked, job.state)
         scope = TurnScope(
             sink,
@@ -118,11 +121,13 @@ class Runner:
             max_shown_output=self._limits.max_shown_output,
             recorded=job.recorded,
             policy=self._policies(job.turn),
-            origins=_origins(job),
+            origins=origins,
             omit_reasoning_ids=self._limits.reasoning_ids == "omit",
         )
         if state is not None:
             state.notes.go_on(scope)
+        before = await self._compactor.history(job, scope, control)
+        history = await to_thread.run_sync(_history, before, limit)
         async with self._plans.open(job, scope, history, state.notes.context if state else None) as plan:
             everything = [*history, *plan.input]
             if state is None:
@@ -354,17 +359,22 @@ async def _unwind(result: RunResultStreaming) -> None:
         await asyncio.wait({task}, timeout=UNWIND_S)
 
 
-def _history(job: RunJob, limit: int) -> tuple[list[Item], set[str]]:
+def _history(before: Sequence[StoredItem], limit: int) -> list[Item]:
     """What came before, as the model gets it: valid for a strict provider, the newest `limit` items.
 
-    And the ids that are taken. Runs in a thread: a conversation may be long.
+    Runs in a thread: a conversation may be long.
     """
-    return newest(repaired(stored.item for stored in job.history), limit), _ids(job)
+    return newest(repaired(stored.item for stored in before), limit)
+
+
+def _known(job: RunJob) -> tuple[set[str], dict[str, str]]:
+    """The ids that are taken, and who made what. Runs in a thread too."""
+    return _ids(job), _origins(job)
 
 
 def _origins(job: RunJob) -> dict[str, str]:
     """Which upstream made what the conversation holds, by item id and call id."""
-    stored = [(s.id, s.item, s.origin) for s in job.history]
+    stored = [(s.id, s.item, s.origin) for s in (*job.unfolded, *job.history)]
     new = [(n.id, n.item, n.origin) for n in job.recorded]
     origins: dict[str, str] = {}
     for item_id, item, origin in (*stored, *new):
@@ -376,7 +386,7 @@ def _origins(job: RunJob) -> dict[str, str]:
 
 def _ids(job: RunJob) -> set[str]:
     """Every item id and call id that the conversation already holds."""
-    stored = [(s.id, s.item) for s in job.history]
+    stored = [(s.id, s.item) for s in (*job.unfolded, *job.history)]
     new = [(n.id, n.item) for n in (*job.recorded, *job.prepared.input_items)]
     ids: set[str] = set()
     for item_id, item in (*stored, *new):

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, Select, delete, insert, select, text
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select, text, update
 
-from app.domain.conversation import NewItem, Page, PageRequest, StoredItem
+from app.domain.conversation import Compaction, NewItem, Page, PageRequest, StoredItem
 from app.domain.ids import ItemId, TurnId
 from app.domain.turn import now
 from app.store import cursors
 from app.store.cursors import AnyRow
-from app.store.tables import items, turns
+from app.store.tables import compacted, items, turns
 
 _CHAIN = """
 WITH RECURSIVE chain(key) AS (
@@ -28,7 +28,9 @@ WITH RECURSIVE chain(key) AS (
 """
 _ON_CHAIN = """
 (turn_key IS NULL OR turn_key IN (SELECT key FROM chain))
-AND (compacted_by IS NULL OR compacted_by NOT IN (SELECT key FROM chain))
+AND NOT EXISTS (
+    SELECT 1 FROM compacted WHERE item_key = items.key AND compacted.turn_key IN (SELECT key FROM chain)
+)
 """
 _MARK = text(
     f"{_CHAIN} UPDATE items SET superseded = NOT ({_ON_CHAIN}) "  # noqa: S608 - constants
@@ -37,11 +39,22 @@ _MARK = text(
 _COPY = text(
     f"{_CHAIN} INSERT INTO items (id, conversation_key, item, origin, superseded, created_at) "  # noqa: S608
     f"SELECT id, :copy, item, origin, 0, created_at FROM items "
-    f"WHERE conversation_key = :conversation AND {_ON_CHAIN} ORDER BY key"
+    f"WHERE conversation_key = :conversation AND {_ON_CHAIN} ORDER BY coalesce(stands_at, key), key"
 )
+_UNFOLDED = text(
+    f"{_CHAIN} SELECT key FROM items WHERE conversation_key = :conversation AND stands_at IS NULL "  # noqa: S608
+    "AND (turn_key IS NULL OR turn_key IN (SELECT key FROM chain))"
+)
+_IDS_AT_ONCE = 500
 
 
-def add(connection: Connection, conversation_key: int, turn_key: int | None, new: Iterable[NewItem]) -> None:
+def add(
+    connection: Connection,
+    conversation_key: int,
+    turn_key: int | None,
+    new: Iterable[NewItem],
+    stands_at: int | None = None,
+) -> None:
     at = now()
     rows = [
         {
@@ -51,6 +64,7 @@ def add(connection: Connection, conversation_key: int, turn_key: int | None, new
             "item": n.item,
             "origin": n.origin,
             "superseded": False,
+            "stands_at": stands_at,
             "created_at": at,
         }
         for n in new
@@ -71,12 +85,14 @@ def replace_of_turn(
     same = sum(1 for _ in takewhile(lambda pair: pair[0][1] == pair[1], zip(old, new, strict=False)))
     gone = [key for key, _ in old[same:]]
     if gone:
-        connection.execute(delete(items).where(items.c.turn_key == turn_key, items.c.key >= gone[0]))
+        own = and_(items.c.turn_key == turn_key, items.c.stands_at.is_(None))
+        connection.execute(delete(items).where(own, items.c.key >= gone[0]))
     add(connection, conversation_key, turn_key, new[same:])
 
 
 def _with_keys(connection: Connection, turn_key: int) -> list[tuple[int, NewItem]]:
-    query = select(items).where(items.c.turn_key == turn_key).order_by(items.c.key)
+    own = and_(items.c.turn_key == turn_key, items.c.stands_at.is_(None))
+    query = select(items).where(own).order_by(items.c.key)
     return [(row.key, NewItem(ItemId(row.id), row.item, row.origin)) for row in connection.execute(query)]
 
 
@@ -93,8 +109,39 @@ def page(connection: Connection, conversation_key: int, request: PageRequest) ->
 
 def visible(connection: Connection, conversation_key: int) -> list[StoredItem]:
     """What the model sees, in order."""
-    query = _stored(conversation_key).where(items.c.superseded.is_(False)).order_by(items.c.key)
+    query = _stored(conversation_key).where(items.c.superseded.is_(False))
+    query = query.order_by(func.coalesce(items.c.stands_at, items.c.key), items.c.key)
     return [_item(row) for row in connection.execute(query)]
+
+
+def unfolded(connection: Connection, conversation_key: int, head: int | None) -> list[StoredItem]:
+    """What the model would see if nothing had been compacted, in order."""
+    keys = connection.scalars(_UNFOLDED, {"head": head, "conversation": conversation_key}).all()
+    found = {row.key: _item(row) for row in connection.execute(_stored(conversation_key))}
+    return [found[key] for key in sorted(keys)]
+
+
+def compact(connection: Connection, conversation_key: int, turn_key: int, compaction: Compaction) -> None:
+    """Put a turn's summary in the place of items before it."""
+    found: list[tuple[int, int]] = []
+    place = func.coalesce(items.c.stands_at, items.c.key)
+    for start in range(0, len(compaction.compacted), _IDS_AT_ONCE):
+        ids = compaction.compacted[start : start + _IDS_AT_ONCE]
+        here = and_(items.c.conversation_key == conversation_key, items.c.id.in_(ids))
+        found += [(key, at) for key, at in connection.execute(select(items.c.key, place).where(here))]
+        connection.execute(update(items).where(here).values(superseded=True))
+    if found:
+        rows = [{"item_key": key, "turn_key": turn_key} for key, _ in found]
+        connection.execute(insert(compacted), rows)
+        first = min(at for _, at in found)
+        add(connection, conversation_key, turn_key, compaction.summary, stands_at=first)
+
+
+def undo_compaction(connection: Connection, turn_key: int) -> bool:
+    """Forget what a turn has compacted; True if there was anything. The flags must be computed anew then."""
+    undone = connection.execute(delete(compacted).where(compacted.c.turn_key == turn_key)).rowcount
+    connection.execute(delete(items).where(items.c.turn_key == turn_key, items.c.stands_at.is_not(None)))
+    return undone > 0
 
 
 def mark_superseded(connection: Connection, conversation_key: int, head: int | None) -> None:
@@ -124,4 +171,5 @@ def _item(row: AnyRow) -> StoredItem:
         superseded=row.superseded,
         item=row.item,
         origin=row.origin,
+        is_summary=row.stands_at is not None,
     )

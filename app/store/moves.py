@@ -56,6 +56,8 @@ def record(connection: Connection, key: int, batch: EventBatch) -> None:
     if conversation_key is None:
         raise NotFound("this turn was deleted")
     items.add(connection, conversation_key, key, batch.items)
+    if batch.compaction is not None:
+        items.compact(connection, conversation_key, key, batch.compaction)
 
 
 def insert_new(
@@ -215,6 +217,9 @@ def settle(connection: Connection, settlement: Settlement) -> None:
 def _settle_history(connection: Connection, settlement: Settlement, before: AnyRow) -> None:
     turn = settlement.turn
     items.replace_of_turn(connection, turn.conversation_key, turn.key, settlement.items)
+    undone = settlement.rollback and items.undo_compaction(connection, turn.key)
+    if settlement.batch.compaction is not None and not settlement.rollback:
+        items.compact(connection, turn.conversation_key, turn.key, settlement.batch.compaction)
     changes: dict[str, Any] = {}
     if turn.last_agent is not None and not settlement.rollback:
         changes["last_agent"] = turn.last_agent
@@ -226,7 +231,7 @@ def _settle_history(connection: Connection, settlement: Settlement, before: AnyR
     elif settlement.rollback:
         changes["head_key"] = before.previous_head_key
     conversations.touch(connection, turn.conversation_key, **changes)
-    if "head_key" in changes and before.parent_key != before.previous_head_key:
+    if "head_key" in changes and (undone or before.parent_key != before.previous_head_key):
         items.mark_superseded(connection, turn.conversation_key, before.previous_head_key)
 
 
@@ -251,6 +256,8 @@ def _move(connection: Connection, turn: Turn, status: TurnStatus, changes: dict[
 def _record(connection: Connection, turn: Turn, batch: EventBatch) -> None:
     events.add(connection, turn.key, batch.entries)
     items.add(connection, turn.conversation_key, turn.key, batch.items)
+    if batch.compaction is not None:
+        items.compact(connection, turn.conversation_key, turn.key, batch.compaction)
 
 
 def _last_event(turn: Turn, batch: EventBatch) -> int:

@@ -137,6 +137,14 @@ class SqliteStore:
     async def history(self, conversation_key: int) -> list[StoredItem]:
         return await self._read(lambda c: items.visible(c, conversation_key))
 
+    async def unfolded_history(self, conversation_key: int) -> list[StoredItem]:
+        return await self._read(
+            lambda c: items.unfolded(c, conversation_key, conversations.head_of(c, conversation_key))
+        )
+
+    async def context_tokens(self, turn_key: int) -> int | None:
+        return await self._read(lambda c: turns.context_tokens_before(c, turn_key))
+
     async def turn_items(self, turn_key: int) -> list[NewItem]:
         return await self._read(lambda c: items.of_turn(c, turn_key))
 
@@ -223,7 +231,7 @@ class SqliteStore:
     # --- events ---
 
     def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]:
-        if batch.items or not batch.entries:
+        if batch.items or batch.compaction or not batch.entries:
             return self._write(lambda c: moves.record(c, turn_key, batch))
         return self.writer.append(events.append_row(turn_key, batch.entries))
 

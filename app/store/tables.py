@@ -153,12 +153,21 @@ items = Table(
     Column("item", JsonText, nullable=False),
     Column("origin", CleanText, comment="the upstream that made it"),
     Column("superseded", Boolean, nullable=False, comment="not on the way from the head, or compacted"),
-    Column("compacted_by", Integer, comment="the turn whose summary stands for it"),
+    Column("stands_at", Integer, comment="of a summary: the key of the first item that it stands for"),
     Column("created_at", Instant, nullable=False),
     Index("items_of_conversation", "conversation_key", "key"),
     Index("items_of_turn", "turn_key", "key"),
     sqlite_autoincrement=True,
 )
+
+compacted = Table(
+    "compacted",
+    metadata,
+    Column("item_key", Integer, ForeignKey("items.key", ondelete="CASCADE"), primary_key=True),
+    Column("turn_key", Integer, ForeignKey("turns.key", ondelete="CASCADE"), primary_key=True),
+    Index("compacted_by_turn", "turn_key"),
+)
+"""Which turns have put a summary in the place of an item; each holds on the branches that lead over it."""
 
 events = Table(
     "events",

@@ -14,7 +14,7 @@ from app.errors import InvalidRequest, NotFound
 from app.store import conversations, cursors, tables
 from app.store.cursors import AnyRow
 from app.store.ownership import owned_by, owner_of
-from app.store.tables import JsonText
+from app.store.tables import JsonText, compacted
 from app.store.tables import turns as table
 
 UNFINISHED: tuple[TurnStatus, ...] = ("queued", "running", "paused")
@@ -161,6 +161,21 @@ def last_agent_at(connection: Connection, head: int | None) -> str | None:
         if row.last_agent is not None:
             return str(row.last_agent)
         head = row.parent_key
+    return None
+
+
+def context_tokens_before(connection: Connection, key: int) -> int | None:
+    """What the newest call before a turn, on the way that leads to it, has left in the model's window."""
+    columns = (table.c.parent_key, table.c.usage)
+    before = connection.execute(select(*columns).where(table.c.key == key)).one_or_none()
+    while before is not None and before.parent_key is not None:
+        parent = before.parent_key
+        before = connection.execute(select(*columns).where(table.c.key == parent)).one_or_none()
+        tokens = Usage.from_json(before.usage).context_tokens if before is not None else 0
+        if tokens:
+            return tokens
+        if connection.execute(select(compacted).where(compacted.c.turn_key == parent).limit(1)).first():
+            return None
     return None
 
 

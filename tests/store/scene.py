@@ -83,10 +83,11 @@ class Scene:
         *items: str,
         status: TerminalStatus = "completed",
         rollback: bool = False,
+        with_batch: EventBatch | None = None,
         **changes: Any,
     ) -> Turn:
         """End a turn whose log holds `turn.last_event_id` events."""
-        last = self._next(turn, f"turn.{status}")
+        last = with_batch or self._next(turn, f"turn.{status}")
         ended = replace(turn, status=status, ended_at=now(), last_event_id=last.last_seq, **changes)
         await self.store.settle(Settlement(ended, tuple(item(i) for i in items), last, rollback))
         return ended

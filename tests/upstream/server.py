@@ -18,7 +18,11 @@ from tests.upstream.reply import Reply
 from tests.upstream.script import Brain, Scripts
 
 T = TypeVar("T")
-WIRES: dict[str, Wire] = {"/v1/chat/completions": "chat_completions", "/v1/responses": "responses"}
+WIRES: dict[str, Wire] = {
+    "/v1/chat/completions": "chat_completions",
+    "/v1/responses": "responses",
+    "/v1/responses/compact": "responses",
+}
 MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model", "created": 1, "owned_by": "tests"}]}
 HANG_LIMIT_S = 120
 
