@@ -38,6 +38,7 @@ from app.turns.service import Attached, Cancelled
 
 logger = logging.getLogger(__name__)
 
+APPEARS_WITHIN_S = 0.05
 DELETION_WAIT_S = 15.0
 RECOVERY_BACKOFF_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 STORE_LOST = TurnError("store_unavailable", "What the turn did could not be stored.", retryable=True)
@@ -101,8 +102,12 @@ class TurnManager(Conversations):
         conversation_id: ConversationId | None,
         request: TurnRequest,
         idempotency: IdempotencyKey | None,
+        *,
+        trace_parent: str | None = None,
     ) -> Attached:
-        admitted = await self._admissions.admit(caller, conversation_id, request, idempotency)
+        admitted = await self._admissions.admit(
+            caller, conversation_id, request, idempotency, trace_parent=trace_parent
+        )
         if admitted.replayed:
             return self._attached(admitted.turn, admitted.after, replayed=True)
         if admitted.turn.status == "queued":
@@ -237,6 +242,8 @@ class TurnManager(Conversations):
         began = anyio.current_time()
         cancel = Cancel(mode, by, now())
         live = self._execution.find(turn.id)
+        if live is None and turn.status in ("queued", "running"):
+            live = await self._appearing(turn, cancel)
         if live is not None and live.turn.status == "queued":
             await self._cancel_queued(live, cancel)
         elif live is not None:
@@ -254,6 +261,13 @@ class TurnManager(Conversations):
         if current.ended and not turn.ended:
             self._measures.cancelled(mode, anyio.current_time() - began)
         return Cancelled(current, current.ended)
+
+    async def _appearing(self, turn: Turn, cancel: Cancel) -> LiveTurn | None:
+        """A turn that the store knows and this process does not yet (it is being admitted) or no more (its end
+        could not be stored): the cancel is remembered, and holds when the turn is ended."""
+        await self._store.request_cancel(turn.key, cancel)
+        await anyio.sleep(APPEARS_WITHIN_S)
+        return self._execution.find(turn.id)
 
     async def _cancel_queued(self, live: LiveTurn, cancel: Cancel) -> None:
         async with self._execution.queue_lock(live.turn.conversation_key):
