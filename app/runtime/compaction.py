@@ -130,7 +130,7 @@ class Compactor:
     ) -> list[NewItem] | None:
         upstream = model.upstream
         items = list(frame.native([stored.item for stored in older], upstream.name))
-        await frame.permit(model.model, None, items, 0)
+        await frame.permit(model.model, None, items, [])
         try:
             reply = await compacted(upstream, model.sent_as, items)
         except BaseException:

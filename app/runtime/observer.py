@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Literal, Protocol
 
+from agents import Tool
+
 from app.domain.events import Executor
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
@@ -87,9 +89,13 @@ class RunScope(Protocol):
         ...
 
     async def permit(
-        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+        self, model: str, instructions: str | None, items: Sequence[Item], tools: Sequence[Tool]
     ) -> None:
         """Asked before a model call begins. Raises PolicyDenied."""
+        ...
+
+    async def tool_denied(self, tool: str, call_id: str, arguments: str) -> str | None:
+        """Asked before a tool call begins: why the policy forbids it, None if it does not."""
         ...
 
     def native(self, items: Sequence[Item], upstream: str) -> Sequence[Item]:

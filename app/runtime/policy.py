@@ -15,10 +15,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 import httpx2
+from agents import (
+    FunctionTool,
+    Tool,
+    ToolGuardrailFunctionOutput,
+    ToolInputGuardrail,
+    ToolInputGuardrailData,
+)
 
 from app.domain.json_types import Item, JsonObject
 from app.domain.turn import Turn
 from app.runtime.failures import redacted
+from app.runtime.observer import current_scope
 
 Decision = Literal["allow", "deny"]
 Warn = Callable[[str, str], None]
@@ -194,6 +202,38 @@ def about_tool_call(tool: str, agent: str, call_id: str, arguments: str) -> Json
         parsed = None
     told = parsed if isinstance(parsed, dict) else None
     return {"tool": tool, "agent": agent, "call_id": call_id, "arguments": told}
+
+
+def blocked_output(reason: str) -> str:
+    """What the model is told instead of a tool's output."""
+    return f"The call was blocked by a policy: {reason}"
+
+
+def ask_before(tools: Sequence[Tool]) -> None:
+    """Let the policy be asked before these tools run, whoever made them.
+
+    The SDK makes some itself for each step or run (of a sandbox, of an MCP server): nobody has adopted them.
+    What it offers to the model are the objects that it runs then, and a guardrail of its own kind stops one.
+    """
+    for tool in tools:
+        if not isinstance(tool, FunctionTool) or getattr(tool.on_invoke_tool, "asks_policy", False):
+            continue
+        guardrails = tool.tool_input_guardrails or []
+        if _GUARDRAIL not in guardrails:
+            tool.tool_input_guardrails = [*guardrails, _GUARDRAIL]
+
+
+async def _guard(data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+    scope, context = current_scope.get(), data.context
+    reason = None
+    if scope is not None:
+        reason = await scope.tool_denied(context.tool_name, context.tool_call_id, context.tool_arguments)
+    if reason is None:
+        return ToolGuardrailFunctionOutput.allow()
+    return ToolGuardrailFunctionOutput.reject_content(blocked_output(reason))
+
+
+_GUARDRAIL: Final[ToolInputGuardrail[Any]] = ToolInputGuardrail(_guard, "policy")
 
 
 def _last_user_text(items: Sequence[Item]) -> str:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 
+from agents import Tool
+
 from app.domain.conversation import NewItem
 from app.domain.events import (
     AgentEnded,
@@ -30,7 +32,7 @@ from app.domain.usage import TokenCounts, Usage
 from app.runtime.failures import PolicyDenied
 from app.runtime.origins import native_items
 from app.runtime.outputs import shown_output
-from app.runtime.policy import TurnPolicy, Warn, about_model_call, about_tool_call
+from app.runtime.policy import TurnPolicy, Warn, about_model_call, about_tool_call, ask_before
 from app.runtime.step import Step, ToolCall
 from app.runtime.translator import ModelCall
 
@@ -212,12 +214,13 @@ class RunFrame:
         return self.turn.deadline
 
     async def permit(
-        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+        self, model: str, instructions: str | None, items: Sequence[Item], tools: Sequence[Tool]
     ) -> None:
         policy = self.turn.policy
         if policy is None:
             return
-        about = about_model_call(model, self.agent, instructions, items, tool_count)
+        ask_before(tools)
+        about = about_model_call(model, self.agent, instructions, items, len(tools))
         reason = await policy.model_call(about, self.warn)
         if reason is not None:
             denied = PolicyDenied(reason)

@@ -21,6 +21,7 @@ from app.runtime.failures import redacted
 from app.runtime.hooks import elapsed_ms
 from app.runtime.observer import current_scope
 from app.runtime.outputs import model_output
+from app.runtime.policy import blocked_output
 from app.runtime.scope import RunFrame, current_call
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ MAX_ERROR_CHARS = 500
 
 class ObservedInvoker:
     """Stands where a tool's `on_invoke_tool` stood; without a turn it only passes on."""
+
+    asks_policy = True
 
     def __init__(self, tool: FunctionTool, timeout_s: float) -> None:
         self.original: Callable[[ToolContext[Any], str], Awaitable[Any]] = tool.on_invoke_tool
@@ -114,11 +117,6 @@ def observed(tool: FunctionTool, *, timeout_s: float) -> FunctionTool:
     invoker = ObservedDecoratedInvoker if decorated else ObservedInvoker
     watched.on_invoke_tool = invoker(watched, timeout_s)
     return watched
-
-
-def blocked_output(reason: str) -> str:
-    """What the model is told instead of a tool's output."""
-    return f"The call was blocked by a policy: {reason}"
 
 
 def said(error: BaseException) -> str:

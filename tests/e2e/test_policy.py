@@ -23,7 +23,7 @@ def policed_service(
 ) -> Iterator[ServiceProcess]:
     settings = {
         "TURNWIRE_MODEL_API": request.param,
-        "TURNWIRE_AGENTS": "tests.service.agents:AGENTS,tests.service.policies:connected",
+        "TURNWIRE_AGENTS": "tests.service.agents:AGENTS,tests.service.policies:AGENTS",
         "TURNWIRE_POLICY": "tests.service.policies:judge",
         "TURNWIRE_POLICY_TIMEOUT_S": 2,
     }
@@ -127,6 +127,19 @@ async def test_tools_of_an_mcp_server_are_asked_about(client: TurnwireClient, sc
     turn = await client.run("hello", agent="connected")
     assert ends(await logged(client, turn)) == [("process_id", "blocked", "no reason given")]
     assert "no reason given" in str((await scenario.last_request()).history)
+
+
+async def test_tools_that_are_made_during_the_run_are_asked_about(
+    client: TurnwireClient, scenario: Scenario
+) -> None:
+    calls = [{"name": "improvised", "arguments": {"q": q}} for q in ("deny: not this", "kelp")]
+    await scenario.script({"tool_calls": calls}, {"text": "Then not."})
+    turn = await client.run("hello", agent="improviser")
+    assert sorted(ends(await logged(client, turn))) == [
+        ("improvised", "blocked", "not this"),
+        ("improvised", "success", None),
+    ]
+    assert "not this" in str((await scenario.last_request()).history)
 
 
 async def test_a_denied_client_tool_is_never_put_to_the_caller(

@@ -1,4 +1,4 @@
-"""The policy of the tests, `TURNWIRE_POLICY=tests.service.policies:judge`, and an agent that only it needs.
+"""The policy of the tests, `TURNWIRE_POLICY=tests.service.policies:judge`, and agents that only it needs.
 
 What it says is in what it is asked about: `say: …` in the user's text or in a tool's `q` is what it answers.
 """
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agents import Agent
+from agents import Agent, RunContextWrapper, Tool, function_tool
 from agents.mcp import MCPServerStdio
 
 from tests.service.gates import pass_gate
@@ -24,6 +24,23 @@ connected = Agent(
         )
     ],
 )
+
+
+class Improviser(Agent[Any]):
+    """Makes its tools anew for each step, as a sandbox does: nobody has seen them when it is registered."""
+
+    async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
+        return [function_tool(look, name_override="improvised")]
+
+
+def look(q: str) -> str:
+    """Look a word up."""
+    return f"{q}: found"
+
+
+improviser = Improviser(name="improviser", instructions="Use your tool.")
+
+AGENTS = [connected, improviser]
 
 
 async def judge(question: dict[str, Any]) -> Any:

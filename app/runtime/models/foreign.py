@@ -120,7 +120,7 @@ class TappedModel(Model):
         self, instructions: str | None, input: str | list[TResponseInputItem], tools: list[Tool]
     ) -> None:
         if (scope := current_scope.get()) is not None:
-            await scope.permit(self.model, instructions, as_items(input), len(tools))
+            await scope.permit(self.model, instructions, as_items(input), tools)
 
     def _native(self, input: str | list[TResponseInputItem]) -> Any:
         scope = current_scope.get()

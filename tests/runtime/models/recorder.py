@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agents import Tool
+
 from app.domain.events import Executor
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
@@ -110,9 +112,12 @@ class RecordingScope:
     asked: list[tuple[str, str, frozenset[str]]] = field(default_factory=list)
 
     async def permit(
-        self, model: str, instructions: str | None, items: Sequence[Item], tool_count: int
+        self, model: str, instructions: str | None, items: Sequence[Item], tools: Sequence[Tool]
     ) -> None:
         pass
+
+    async def tool_denied(self, tool: str, call_id: str, arguments: str) -> str | None:
+        return None
 
     def native(self, items: Sequence[Item], upstream: str) -> Sequence[Item]:
         return items
