@@ -18,6 +18,7 @@ from app.errors import BadRequest, InvalidEventId
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 _EVENT_ID = re.compile(r"[0-9]{1,18}")
+_TRACE_PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 _CONVERSATION_EVENT_ID = re.compile(r"([A-Za-z0-9_-]{1,128}):([0-9]{1,18})")
 
 
@@ -74,6 +75,16 @@ async def _idempotency(
 
 def _fingerprint(path: str, value: object) -> str:
     return sha256(path.encode() + b"\n" + orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+async def _trace_parent(
+    traceparent: Annotated[
+        str | None,
+        Header(description="W3C trace context: where traces are exported, the turn's spans stand under it."),
+    ] = None,
+) -> str | None:
+    """One that is not valid is none: so W3C has it."""
+    return traceparent if traceparent is not None and _TRACE_PARENT.fullmatch(traceparent) else None
 
 
 LastEventId = Annotated[
@@ -148,6 +159,7 @@ GivenCaller = Annotated[Caller, Depends(_caller)]
 GivenAccept = Annotated[str | None, Depends(_accept)]
 GivenIdempotency = Annotated[IdempotencyKey | None, Depends(_idempotency)]
 GivenLastEventId = Annotated[int | None, Depends(_last_event_id)]
+GivenTraceParent = Annotated[str | None, Depends(_trace_parent)]
 GivenPlace = Annotated[int, Depends(_place)]
 OrderedPage = Annotated[PageRequest, Depends(_ordered_page)]
 NewestFirst = Annotated[PageRequest, Depends(_newest_first)]

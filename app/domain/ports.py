@@ -176,6 +176,7 @@ class Admission:
     first_batch: Callable[[Turn, int], EventBatch]
     queue_limit: int
     idempotency: IdempotencyKey | None = None
+    trace_parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,8 @@ class Turn:
     metadata: dict[str, str] = field(default_factory=dict)
     started_at: datetime | None = None
     ended_at: datetime | None = None
+    trace_parent: str | None = None
+    """The `traceparent` of the request that started it."""
 
     @property
     def ended(self) -> bool:

@@ -77,6 +77,7 @@ def _new_turn(conversation: Conversation, admission: Admission, *, runs: int) ->
         agent=admission.agent,
         model=admission.model,
         runs=runs,
+        trace_parent=admission.trace_parent,
     )
 
 

@@ -27,6 +27,7 @@ def new_turn(
     agent: str,
     model: str | None,
     runs: int,
+    trace_parent: str | None = None,
 ) -> Turn:
     """A turn that is about to be stored: running if `runs` is 1, else queued."""
     at = now()
@@ -44,6 +45,7 @@ def new_turn(
         runs=runs,
         metadata=request.metadata,
         started_at=at if runs else None,
+        trace_parent=trace_parent,
     )
 
 
@@ -85,6 +87,7 @@ def insert_new(
         "last_event_id": 0,
         "events_form": "plain",
         "metadata": turn.metadata,
+        "trace_parent": turn.trace_parent,
         "created_at": turn.created_at,
         "started_at": turn.started_at,
         "owner": owner if running else None,

@@ -130,6 +130,7 @@ turns = Table(
     Column("owner", CleanText, comment="the process that runs it"),
     Column("lease_until", Instant, comment="null: as long as its owner holds the data folder"),
     Column("attempt", Integer, nullable=False),
+    Column("trace_parent", CleanText),
     Index("turns_of_conversation", "conversation_key", "key"),
     Index("turns_of_caller", "caller_name", "key"),
     Index(

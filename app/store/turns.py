@@ -211,4 +211,5 @@ def _turn(row: AnyRow) -> Turn:
         metadata=row.metadata,
         started_at=row.started_at,
         ended_at=row.ended_at,
+        trace_parent=row.trace_parent,
     )

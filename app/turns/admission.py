@@ -56,6 +56,8 @@ class Admissions:
         conversation_id: ConversationId | None,
         request: TurnRequest,
         idempotency: IdempotencyKey | None,
+        *,
+        trace_parent: str | None = None,
     ) -> Admitted:
         """Admit a turn and begin it if nothing is before it. Raises what a refused request gets."""
         if self._execution.draining:
@@ -66,7 +68,7 @@ class Admissions:
             # On a thread: input may be megabytes of base64.
             prepared = await to_thread.run_sync(self._prepared, request, conversation or None)
             # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
-            stored = self._stored(caller, conversation_id, request, idempotency, prepared)
+            stored = self._stored(caller, conversation_id, request, idempotency, prepared, trace_parent)
             return await asyncio.shield(asyncio.ensure_future(stored))
         finally:
             self._release(caller)
@@ -85,6 +87,7 @@ class Admissions:
         request: TurnRequest,
         idempotency: IdempotencyKey | None,
         prepared: Prepared,
+        trace_parent: str | None,
     ) -> Admitted:
         turn_id = new_turn_id()
         log = self._logs.open(turn_id)
@@ -99,6 +102,7 @@ class Admissions:
             first_batch=lambda turn, position: _first_batch(log, turn, position, prepared),
             queue_limit=self._limits.queue_limit,
             idempotency=idempotency,
+            trace_parent=trace_parent,
         )
         try:
             admitted = await self._store.admit(admission)

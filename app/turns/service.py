@@ -55,8 +55,13 @@ class TurnService(Protocol):
         conversation_id: ConversationId | None,
         request: TurnRequest,
         idempotency: IdempotencyKey | None,
+        *,
+        trace_parent: str | None = None,
     ) -> Attached:
-        """Admit a turn. Raises what section 10 lists for a request that cannot start a turn."""
+        """Admit a turn. Raises what section 10 lists for a request that cannot start a turn.
+
+        `trace_parent` is a valid W3C `traceparent`, under which the turn is traced.
+        """
         ...
 
     async def turn(self, caller: Caller, turn_id: str) -> Turn:

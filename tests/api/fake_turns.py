@@ -17,7 +17,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId, ItemId, PauseId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, Pause, ToolOutput
-from app.domain.ports import IdempotencyKey, LogCut
+from app.domain.ports import IdempotencyKey, LogCut, StoredArtifact
 from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, TurnStatus
 from app.errors import (
     AgentNotFound,
@@ -70,6 +70,7 @@ class FakeTurns:
         self.all: dict[str, FakeTurn] = {}
         self.keys: dict[tuple[Caller, str], tuple[IdempotencyKey, str]] = {}
         self.made: dict[str, Conversation] = {}
+        self.files: dict[str, tuple[StoredArtifact, bytes]] = {}
         self.calls: list[tuple[Any, ...]] = []
         self.refusal: Exception | None = None
         self.tail_refusal: TurnwireError | None = None
@@ -133,6 +134,8 @@ class FakeTurns:
         conversation_id: ConversationId | None,
         request: TurnRequest,
         idempotency: IdempotencyKey | None,
+        *,
+        trace_parent: str | None = None,
     ) -> Attached:
         self.calls.append(("start", caller, conversation_id, request))
         if self.refusal is not None:
@@ -264,6 +267,23 @@ class FakeTurns:
 
     async def approvals(self, caller: Caller, page: PageRequest, status: str) -> Page[JsonObject]:
         return Page([], None)
+
+    async def artifacts(self, caller: Caller, turn_id: str) -> list[StoredArtifact]:
+        self._own(caller, turn_id)
+        return [artifact for artifact, _ in self.files.values()]
+
+    async def artifact(
+        self, caller: Caller, turn_id: str, artifact_id: str
+    ) -> tuple[StoredArtifact, AsyncIterator[bytes]]:
+        self._own(caller, turn_id)
+        if artifact_id not in self.files:
+            raise NotFound(f"There is no artifact {artifact_id!r}.")
+        artifact, content = self.files[artifact_id]
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield content
+
+        return artifact, pieces()
 
     # conversations
 

@@ -13,6 +13,7 @@ from app.api.dependencies import (
     GivenIdempotency,
     GivenLastEventId,
     GivenPlace,
+    GivenTraceParent,
     NewestFirst,
 )
 from app.api.documented import CANCELLED, EVENTS, START_EXAMPLES, STARTED, TURN, TURN_PAGE, problems
@@ -43,10 +44,11 @@ async def start_turn(
     accept: GivenAccept,
     idempotency: GivenIdempotency,
     last_event_id: GivenLastEventId,
+    trace_parent: GivenTraceParent,
 ) -> Response:
     """Start a turn in a new conversation."""
     chosen = form(accept)
-    attached = await _start(api, caller, None, request, idempotency, last_event_id)
+    attached = await _start(api, caller, None, request, idempotency, last_event_id, trace_parent)
     return answer(api, attached, chosen, background=request.background)
 
 
@@ -59,11 +61,12 @@ async def start_turn_in_conversation(
     accept: GivenAccept,
     idempotency: GivenIdempotency,
     last_event_id: GivenLastEventId,
+    trace_parent: GivenTraceParent,
 ) -> Response:
     """Start a turn in a conversation."""
     chosen = form(accept)
     known = ConversationId(conversation_id)
-    attached = await _start(api, caller, known, request, idempotency, last_event_id)
+    attached = await _start(api, caller, known, request, idempotency, last_event_id, trace_parent)
     return answer(api, attached, chosen, background=request.background)
 
 
@@ -74,13 +77,14 @@ async def _start(
     request: StartBody,
     idempotency: IdempotencyKey | None,
     last_event_id: int | None,
+    trace_parent: str | None,
 ) -> Attached:
     if known := await known_answer(api, caller, idempotency, last_event_id):
         return known
     _refuse_overrides(request, api.forbidden_overrides)
     if request.approvals == "auto" and not api.may_auto_approve:
         raise _forbidden("approvals", "auto is not allowed without TURNWIRE_ALLOW_AUTO_APPROVE")
-    return await api.turns.start(caller, conversation_id, request, idempotency)
+    return await api.turns.start(caller, conversation_id, request, idempotency, trace_parent=trace_parent)
 
 
 async def known_answer(
@@ -96,7 +100,7 @@ async def known_answer(
 def _refuse_overrides(request: TurnRequest, forbidden: frozenset[str]) -> None:
     """An override that says nothing (null, an empty list) is none."""
     for name in sorted(forbidden):
-        if getattr(request, name):
+        if getattr(request, name) not in (None, []):
             raise _forbidden(name, "not allowed by TURNWIRE_OVERRIDES")
 
 
