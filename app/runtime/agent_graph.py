@@ -27,6 +27,17 @@ def reachable_by_handoff(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     return _walk(agent, handoff_targets)
 
 
+def names_in_use(agent: Agent[Any]) -> set[str]:
+    """The names by which models call tools and handoffs, of each agent that can come to speak for a turn."""
+    agents = list(reachable_by_handoff(agent))
+    tools = {tool.name for each in agents for tool in each.tools}
+    return tools | {_handoff_tool(handoff) for each in agents for handoff in each.handoffs}
+
+
+def _handoff_tool(handoff: Agent[Any] | Handoff[Any, Any]) -> str:
+    return handoff.tool_name if isinstance(handoff, Handoff) else Handoff.default_tool_name(handoff)
+
+
 def _walk(agent: Agent[Any], neighbours: Callable[[Agent[Any]], list[Agent[Any]]]) -> Iterator[Agent[Any]]:
     queue = [agent]
     seen = {id(agent)}

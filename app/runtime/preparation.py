@@ -12,6 +12,7 @@ from app.domain.json_types import JsonObject
 from app.domain.ports import Prepared
 from app.domain.turn import TurnRequest
 from app.errors import AgentNotFound, InvalidRequest, ModelNotFound
+from app.runtime.agent_graph import names_in_use
 from app.runtime.inputs import normalise
 from app.runtime.observer import current_scope
 from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
@@ -119,7 +120,7 @@ class Preparation:
         return self.models.default_model if agent.model is None else None
 
     def _check_client_tools(self, request: TurnRequest, agent: Runnable) -> None:
-        taken = set() if isinstance(agent, Workflow) else {tool.name for tool in agent.tools}
+        taken = set() if isinstance(agent, Workflow) else names_in_use(agent)
         seen: set[str] = set()
         errors = []
         for index, tool in enumerate(request.tools):

@@ -10,7 +10,9 @@ from app.runtime.models.json_frames import dumps
 
 ReplayReasoning = Literal["turn", "always", "never"]
 OMITTED: Final = "[output omitted]"
-"""What stands for a tool's output that has no text: this wire has no place for images or files there."""
+"""What stands for a tool's output that has no text: this wire has no place for files there."""
+SHOWN_BELOW: Final = "[shown below]"
+"""The same for images: a tool's message cannot hold them, so a user's does that follows the step's outputs."""
 
 
 def messages_of(
@@ -45,6 +47,7 @@ class _Writer:
         self._developer_role = developer_role
         self._step: JsonObject | None = None
         self._thought: dict[str, str] = {}
+        self._images: list[JsonObject] = []
 
     def add(self, item: Item, *, may_replay: bool) -> None:
         match item.get("type", "message"):
@@ -55,7 +58,8 @@ class _Writer:
             case "custom_tool_call":
                 self._call(item, dumps({"input": item.get("input") or ""}).decode())
             case "function_call_output" | "custom_tool_call_output":
-                self.flush()
+                self._flush_step()
+                self._images += _images(item.get("output"))
                 self.messages.append(
                     {"role": "tool", "tool_call_id": item["call_id"], "content": _output(item.get("output"))}
                 )
@@ -65,6 +69,16 @@ class _Writer:
                 pass
 
     def flush(self) -> None:
+        """What was said so far is whole: the assistant's message, or the images that tools gave."""
+        self._flush_step()
+        self._flush_images()
+
+    def _flush_images(self) -> None:
+        images, self._images = self._images, []
+        if images:
+            self.messages.append({"role": "user", "content": Converter.extract_all_content(images)})
+
+    def _flush_step(self) -> None:
         """The assistant message under way is whole. Reasoning goes back only with calls."""
         step, self._step = self._step, None
         if step is not None:
@@ -109,6 +123,7 @@ class _Writer:
         step.setdefault("tool_calls", []).append(call)
 
     def _begin(self) -> JsonObject:
+        self._flush_images()
         self._step = {"role": "assistant", "content": None}
         return self._step
 
@@ -143,9 +158,19 @@ def _as_input(part: JsonObject) -> JsonObject:
     return part
 
 
+def _images(output: Any) -> list[JsonObject]:
+    if isinstance(output, str | dict) or not isinstance(output, Iterable):
+        return []
+    images = [
+        p for p in output if isinstance(p, dict) and p.get("type") == "input_image" and p.get("image_url")
+    ]
+    return [{"detail": "auto"} | image for image in images]
+
+
 def _output(output: Any) -> str:
     if isinstance(output, str):
         return output
     if isinstance(output, Iterable) and not isinstance(output, dict):
-        return _plain([p for p in output if isinstance(p, dict)]) or OMITTED
+        text = _plain([p for p in output if isinstance(p, dict)])
+        return text or (SHOWN_BELOW if _images(output) else OMITTED)
     return OMITTED if output is None else dumps(output).decode()
