@@ -88,4 +88,18 @@ class Usage:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What a million tokens of a model cost, in whatever currency its operator counts."""
+
+    input: float
+    output: float
+    cached_input: float
+
+    def of(self, counts: TokenCounts) -> float:
+        uncached = counts.input_tokens - counts.cached_input_tokens
+        cost = uncached * self.input + counts.cached_input_tokens * self.cached_input
+        return (cost + counts.output_tokens * self.output) / 1_000_000
+
+
 NO_USAGE = Usage()

@@ -113,13 +113,18 @@ class PolicyDenied(Exception):
     """The operator's policy forbids a model call; the message is its reason."""
 
 
+_PASSING: Final = frozenset({"rate_limited", "upstream_timeout", "upstream_error"})
+"""Errors within a stream that would be 429, 408 or 5xx before it: the same request may succeed."""
+
+
 def reported_failure(error: ProviderError, *, secrets: Iterable[str] = ()) -> UpstreamFailure:
     """The failure that stands for an error which a provider told within a stream."""
     told = (*error.names[:2], *([str(error.status)] if error.status else []))
     kind = f" ({', '.join(told)})" if told else ""
     said = shown(error.message, secrets) or "it gave no reason"
     message = f"The model's provider reports an error{kind}: {said}"
-    return UpstreamFailure(turn_code(error), message, status=error.status)
+    code = turn_code(error)
+    return UpstreamFailure(code, message, status=error.status, transient=code in _PASSING)
 
 
 def turn_error(error: BaseException) -> TurnError:

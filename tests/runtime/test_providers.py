@@ -4,10 +4,11 @@ import pytest
 from agents import Agent, RunConfig, Runner
 from agents.models import get_default_model
 
+from app.runtime.credentials.environment import OPENAI_URL, fixed
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
-from app.runtime.models.transport import PLACEHOLDER_KEY, UpstreamLimits, Wire
-from app.runtime.providers import EmbeddedModel, Providers
+from app.runtime.models.transport import PLACEHOLDER_KEY, Upstream, UpstreamLimits, Wire
+from app.runtime.providers import Api, EmbeddedModel, Providers, upstream_at
 from tests.runtime.models.loopback import Answer, Loopback, completed_event, frames, text_answer
 
 pytestmark = pytest.mark.anyio
@@ -18,6 +19,10 @@ async def never() -> tuple[str, str]:
 
 
 EMBEDDED = EmbeddedModel("tiny", never)
+
+
+def environment(base_url: str | None = None, key: str | None = None, wire: Api = "auto") -> Upstream:
+    return upstream_at(fixed(base_url or OPENAI_URL, key), wire)
 
 
 def model_of(providers: Providers, name: str | None = None) -> UpstreamModel:
@@ -36,18 +41,18 @@ def model_of(providers: Providers, name: str | None = None) -> UpstreamModel:
     ],
 )
 def test_the_wire_follows_from_the_host(base_url: str | None, wire: Wire) -> None:
-    assert model_of(Providers(base_url=base_url, api_key="k")).upstream.wire == wire
+    assert model_of(Providers(environment(base_url, "k"))).upstream.wire == wire
 
 
 @pytest.mark.parametrize("wire", ["responses", "chat_completions"])
 def test_a_wire_that_was_chosen_holds(wire: Wire) -> None:
     for url in (None, "http://127.0.0.1:8080/v1"):
-        assert model_of(Providers(base_url=url, api_key="k", wire=wire)).upstream.wire == wire
+        assert model_of(Providers(environment(url, "k", wire))).upstream.wire == wire
 
 
 async def test_a_url_without_a_key_sends_a_placeholder() -> None:
     async with Loopback(text_answer()) as server:
-        providers = Providers(base_url=server.url)
+        providers = Providers(environment(server.url))
         result = await Runner.run(
             Agent("a"), "Go.", run_config=RunConfig(model_provider=providers, tracing_disabled=True)
         )
@@ -59,7 +64,7 @@ async def test_a_url_without_a_key_sends_a_placeholder() -> None:
 async def test_names_reach_the_upstream_as_they_are() -> None:
     message = {"type": "message", "content": [{"type": "output_text", "text": "Hi"}]}
     async with Loopback(Answer(frames(completed_event([message])))) as server:
-        providers = Providers(base_url=server.url, wire="responses", default_model="house/model")
+        providers = Providers(environment(server.url, wire="responses"), default_model="house/model")
         config = RunConfig(model_provider=providers, tracing_disabled=True)
         for agent in (Agent("a"), Agent("b", model="openai/other")):
             await Runner.run(agent, "Go.", run_config=config)
@@ -68,8 +73,8 @@ async def test_names_reach_the_upstream_as_they_are() -> None:
 
 
 def test_the_default_is_what_was_named_else_the_sdk_s() -> None:
-    assert Providers(api_key="k", default_model="mine").default_model == "mine"
-    assert Providers(api_key="k").default_model == get_default_model()
+    assert Providers(environment(), default_model="mine").default_model == "mine"
+    assert Providers(environment()).default_model == get_default_model()
     assert Providers(embedded=EMBEDDED).default_model == "tiny"
 
 
@@ -83,7 +88,7 @@ def test_alone_the_embedded_model_answers_to_its_own_name_only() -> None:
 
 
 def test_an_upstream_is_taken_to_serve_any_name() -> None:
-    providers = Providers(base_url="http://127.0.0.1:8080/v1", embedded=EMBEDDED)
+    providers = Providers(environment("http://127.0.0.1:8080/v1"), embedded=EMBEDDED)
     assert providers.serves("anything")
     assert model_of(providers, "anything").upstream is not model_of(providers, "tiny").upstream
 
@@ -123,7 +128,7 @@ async def test_what_hinders_the_embedded_model_is_told() -> None:
 
 async def test_a_closed_provider_asks_nobody() -> None:
     async with Loopback(text_answer()) as server:
-        providers = Providers(base_url=server.url)
+        providers = Providers(environment(server.url))
         await providers.aclose()
         with pytest.raises(UpstreamFailure) as caught:
             await Runner.run(
@@ -134,5 +139,5 @@ async def test_a_closed_provider_asks_nobody() -> None:
 
 
 def test_warming_up_sends_nothing() -> None:
-    Providers(base_url="http://127.0.0.1:1/v1", embedded=EMBEDDED).warm_up()
-    Providers(base_url="http://127.0.0.1:1/v1", wire="responses").warm_up()
+    Providers(environment("http://127.0.0.1:1/v1"), embedded=EMBEDDED).warm_up()
+    Providers(environment("http://127.0.0.1:1/v1", wire="responses")).warm_up()

@@ -13,7 +13,7 @@ from app.runtime.models.chat_calls import CallAssembler
 from app.runtime.models.counts import token_counts
 from app.runtime.models.json_frames import mended
 from app.runtime.models.provider_errors import read_error
-from app.runtime.models.reply import Output, Reply, Text, protocol_failure
+from app.runtime.models.reply import Output, Reply, Text, cut_short, protocol_failure
 from app.runtime.observer import ModelCallObserver
 
 REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
@@ -261,7 +261,7 @@ class ChatDecoder:
     def finish(self) -> Reply:
         counts = self.counts
         if self._finish is None:
-            raise protocol_failure("it ended without a finish reason")
+            raise cut_short("it ended without a finish reason")
         if failure := _finish_failure(self._finish.lower()):
             failure.counts = counts
             raise failure

@@ -10,20 +10,22 @@ from typing import Any, Final
 from agents import Handoff, Model, ModelResponse, ModelSettings, ModelTracing, Tool, generation_span
 from agents.agent_output import AgentOutputSchemaBase
 from agents.items import TResponseInputItem, TResponseStreamEvent
+from anyio import to_thread
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
 from app.domain.json_types import Item
+from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.backoff import delay_s
 from app.runtime.models.chat_completions import ChatDecoder
 from app.runtime.models.decoding import finish
 from app.runtime.models.null_observer import NullObserver
-from app.runtime.models.outgoing import as_items, call_ids
-from app.runtime.models.reply import Decoder, Reply
+from app.runtime.models.outgoing import as_items, call_ids, is_light
+from app.runtime.models.reply import CutShort, Decoder, Reply
 from app.runtime.models.requests import ModelRequest, input_items, outgoing
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events, model_response, unfenced
-from app.runtime.models.transport import RefusedRequest, Upstream
+from app.runtime.models.transport import Outgoing, RefusedRequest, Upstream
 from app.runtime.observer import ModelCallObserver, current_scope
 
 NEVER: Final = float("inf")
@@ -35,10 +37,26 @@ class UpstreamModel(Model):
     Both ways to call it stream, so that a nested agent shows what it does and a cancel closes the socket.
     """
 
-    def __init__(self, upstream: Upstream, name: str, *, is_named: bool = True) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        name: str,
+        *,
+        is_named: bool = True,
+        sent_as: str | None = None,
+        defaults: ModelSettings | None = None,
+    ) -> None:
+        """`sent_as`: what the upstream calls it; `defaults`: settings that neither turn nor agent sets."""
         self.upstream = upstream
         self.model = name
         self._is_named = is_named
+        self._sent_as = sent_as or name
+        self._defaults = defaults
+
+    @property
+    def sent_as(self) -> str:
+        """What the upstream calls it."""
+        return self._sent_as
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r}, upstream={self.upstream.name!r})"
@@ -58,11 +76,11 @@ class UpstreamModel(Model):
         prompt: ResponsePromptParam | None = None,
     ) -> ModelResponse:
         request = ModelRequest(
-            self.model,
+            self._sent_as,
             self._is_named,
             system_instructions,
-            self._items(input, is_whole=previous_response_id is None and conversation_id is None),
-            model_settings,
+            await self._items(input, is_whole=previous_response_id is None and conversation_id is None),
+            self._settings(model_settings),
             tools,
             output_schema,
             handoffs,
@@ -87,11 +105,11 @@ class UpstreamModel(Model):
         prompt: ResponsePromptParam | None = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
         request = ModelRequest(
-            self.model,
+            self._sent_as,
             self._is_named,
             system_instructions,
-            self._items(input, is_whole=previous_response_id is None and conversation_id is None),
-            model_settings,
+            await self._items(input, is_whole=previous_response_id is None and conversation_id is None),
+            self._settings(model_settings),
             tools,
             output_schema,
             handoffs,
@@ -103,20 +121,27 @@ class UpstreamModel(Model):
         for event in completed_events(reply, self.model):
             yield event
 
-    def _items(self, input: str | list[TResponseInputItem], *, is_whole: bool) -> list[Item]:
+    def _settings(self, given: ModelSettings) -> ModelSettings:
+        return self._defaults.resolve(given) if self._defaults is not None else given
+
+    async def _items(self, input: str | list[TResponseInputItem], *, is_whole: bool) -> list[Item]:
         scope = current_scope.get()
-        items = as_items(input)
-        native = items if scope is None else scope.native(items, self.upstream.name)
-        return input_items(list(native), is_whole=is_whole)
+
+        def prepared() -> list[Item]:
+            items = as_items(input)
+            native = items if scope is None else scope.native(items, self.upstream.name)
+            return input_items(list(native), is_whole=is_whole)
+
+        return prepared() if is_light(input) else await to_thread.run_sync(prepared, abandon_on_cancel=True)
 
     async def _reply(self, request: ModelRequest, tracing: ModelTracing) -> Reply:
         """One model call. The span is open only while nothing is yielded: its token belongs to one context."""
         if (scope := current_scope.get()) is not None:
-            await scope.permit(request.model, request.instructions, request.items, len(request.tools))
+            await scope.permit(self.model, request.instructions, request.items, request.tools)
         with generation_span(model=self.model, disabled=tracing.is_disabled()) as span:
             if tracing.include_data():
                 span.span_data.input = list(request.items)
-            reply = await _Call(self.upstream, request).run()
+            reply = await _Call(self.upstream, request, self.model).run()
             if tracing.include_data():
                 span.span_data.output = list(reply.output)
             if reply.counts is not None:
@@ -132,23 +157,31 @@ class UpstreamModel(Model):
 class _Call:
     """One model call: as many requests as it takes, from exactly the same state."""
 
-    def __init__(self, upstream: Upstream, request: ModelRequest) -> None:
+    def __init__(self, upstream: Upstream, request: ModelRequest, name: str) -> None:
+        """`name` is what we call the model."""
         self._upstream = upstream
         self._request = request
-        self._outgoing = outgoing(request, upstream)
-        scope = current_scope.get()
-        handoffs = frozenset(h.tool_name for h in request.handoffs)
-        self._observer: ModelCallObserver = (
-            scope.model_call(request.model, upstream.name, handoffs)
-            if scope is not None
-            else NullObserver(call_ids(request.items))
-        )
-        self._deadline = scope.deadline if scope is not None else NEVER
+        self._name = name
         self._retries = 0
         self._renewed = False
         self._was_empty = False
 
+    def _begun(self) -> ModelCallObserver:
+        scope = current_scope.get()
+        if scope is None:
+            return NullObserver(call_ids(self._request.items))
+        handoffs = frozenset(h.tool_name for h in self._request.handoffs)
+        return scope.model_call(self._name, self._upstream.name, handoffs)
+
+    async def _written(self) -> Outgoing:
+        """The request as bytes. A long one is written in a thread: the loop has other turns to serve."""
+        if is_light(self._request.items):
+            return outgoing(self._request, self._upstream)
+        return await to_thread.run_sync(outgoing, self._request, self._upstream, abandon_on_cancel=True)
+
     async def run(self) -> Reply:
+        self._outgoing = await self._written()
+        self._observer = self._begun()
         decoder = self._decoder()
         try:
             reply = await self._attempt(decoder)
@@ -175,6 +208,8 @@ class _Call:
             reply = finish(decoder)
         except UpstreamFailure as failure:
             failure.counts = failure.counts or decoder.counts
+            if isinstance(failure, CutShort) and not decoder.shown and self._asks_once_more(decoder.counts):
+                return None
             if not await self._may_go_on(failure, decoder):
                 raise
             return None
@@ -189,32 +224,34 @@ class _Call:
         if decoder.shown:
             return False
         if isinstance(failure, RefusedRequest):
-            if self._asks_without_stream_options(failure):
+            if await self._asks_without_stream_options(failure):
                 return True
-            if failure.status == 401 and not self._renewed:
+            if failure.status == 401 and failure.access is not None and not self._renewed:
                 self._renewed = True
-                if await self._upstream.renew():
+                if await self._upstream.renew(failure.access):
                     return True
         return failure.transient and await self._wait(failure)
 
-    def _asks_without_stream_options(self, failure: RefusedRequest) -> bool:
+    async def _asks_without_stream_options(self, failure: RefusedRequest) -> bool:
         asked = b'"stream_options"' in self._outgoing.body
         refused = asked and 400 <= (failure.status or 0) < 500 and "stream_options" in failure.said
         if not refused or self._upstream.wire != "chat_completions":
             return False
         self._upstream.refuses_stream_options = True
-        self._outgoing = outgoing(self._request, self._upstream)
+        self._outgoing = await self._written()
         return b'"stream_options"' not in self._outgoing.body
 
     async def _wait(self, failure: UpstreamFailure) -> bool:
         """Wait for the next retry. False if there is none left, or none before the turn's time is up."""
         limits = self._upstream.limits
+        scope = current_scope.get()
+        deadline = scope.deadline if scope is not None else NEVER
         if self._retries >= limits.retries:
             return False
         self._retries += 1
         chance = random.random()  # noqa: S311 - it spreads retries and guards nothing
         delay = delay_s(self._retries, failure.retry_after_s, chance)
-        if asyncio.get_running_loop().time() + delay >= self._deadline:
+        if asyncio.get_running_loop().time() + delay >= deadline:
             return False
         if failure.counts is not None:
             self._observer.attempt_failed(failure.counts)
@@ -227,11 +264,17 @@ class _Call:
 
     def _accepts_empty(self, reply: Reply) -> bool:
         """An empty answer is asked for once more; then it counts if it was billed, else the call fails."""
-        if not self._was_empty:
-            self._was_empty = True
-            self._observer.attempt_failed(reply.counts)
-            self._observer.warn("empty_attempt", "The model answered nothing; it is asked once more")
+        if self._asks_once_more(reply.counts):
             return False
         if reply.counts is not None and reply.counts.output_tokens > 0:
             return True
         raise UpstreamFailure("empty_completion", "The model answered nothing, twice", counts=reply.counts)
+
+    def _asks_once_more(self, counts: TokenCounts | None) -> bool:
+        """After an attempt in which nothing came, once."""
+        if self._was_empty:
+            return False
+        self._was_empty = True
+        self._observer.attempt_failed(counts)
+        self._observer.warn("empty_attempt", "The model answered nothing; it is asked once more")
+        return True

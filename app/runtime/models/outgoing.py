@@ -29,6 +29,7 @@ _ITEM_KEYS: Final = {
     "custom_tool_call": ("type", "id", "call_id", "name", "input", "status", "namespace", "caller"),
     "custom_tool_call_output": ("type", "id", "call_id", "output", "status", "caller"),
     "reasoning": ("type", "id", "summary", "content", "encrypted_content", "status"),
+    "compaction": ("type", "id", "encrypted_content"),
 }
 _OURS: Final = ("provider_data", "transient")
 
@@ -44,6 +45,28 @@ def _as_item(entry: Any) -> Item:
     if isinstance(entry, BaseModel):
         return entry.model_dump(exclude_unset=True, warnings=False)
     return dict(entry)
+
+
+LIGHT_ITEMS: Final = 50
+LIGHT_CHARACTERS: Final = 50_000
+
+
+def is_light(input: str | Sequence[Any]) -> bool:
+    """True if preparing and writing this input takes well under a millisecond."""
+    if isinstance(input, str):
+        return len(input) <= LIGHT_CHARACTERS
+    if len(input) > LIGHT_ITEMS:
+        return False
+    return sum(_length(entry) for entry in input) <= LIGHT_CHARACTERS
+
+
+def _length(value: Any) -> int:
+    """About as many characters as there are in it."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(_length(v) for v in value.values())
+    return sum(_length(v) for v in value) if isinstance(value, list) else 1
 
 
 def call_ids(items: Iterable[Item]) -> set[str]:

@@ -142,6 +142,14 @@ class Text:
         return "".join(self.parts)
 
 
+class CutShort(UpstreamFailure):
+    """The stream ended well, only too early: without a finish, without a final event."""
+
+
+def cut_short(what: str) -> CutShort:
+    return CutShort("upstream_protocol", f"The upstream's answer cannot be used: {what}")
+
+
 def protocol_failure(what: str) -> UpstreamFailure:
     """What came was no whole valid stream."""
     return UpstreamFailure("upstream_protocol", f"The upstream's answer cannot be used: {what}")

@@ -14,7 +14,7 @@ from app.runtime.failures import UpstreamFailure, reported_failure
 from app.runtime.models.counts import token_counts
 from app.runtime.models.json_frames import dumps, mended
 from app.runtime.models.provider_errors import read_error
-from app.runtime.models.reply import SILENT_TYPES, Output, Reply, Text, protocol_failure
+from app.runtime.models.reply import SILENT_TYPES, Output, Reply, Text, cut_short, protocol_failure
 from app.runtime.models.response_items import (
     OpenItem,
     as_text,
@@ -342,7 +342,7 @@ class ResponsesDecoder:
 
     def finish(self) -> Reply:
         if self._response is None:
-            raise protocol_failure("it ended without a final event")
+            raise cut_short("it ended without a final event")
         final = self._response.get("output")
         self._take_final(final if isinstance(final, list) else [])
         for opened in self._items:

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
+from app.domain.json_types import JsonObject
 from app.runtime.failures import UpstreamFailure, redacted, shown
 from app.runtime.models.chat_messages import ReplayReasoning
 from app.runtime.models.decoding import feed_document, feed_frames
@@ -33,6 +34,8 @@ DRAIN_S: Final = 0.05
 """How long a whole answer may take to end its connection cleanly, so that it can be used again."""
 AFTERMATH_S: Final = 3.0
 """How long usage may come after a finish."""
+STATE_S: Final = 2.0
+"""How long an upstream may take to say how it is."""
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RETRY_AFTER_S: Final = 86_400.0
 KEPT_FOR_S: Final = 30.0
@@ -78,9 +81,11 @@ class Endpoint(Protocol):
         """May start the server or fetch credentials. Raises UpstreamFailure."""
         ...
 
-    async def renew(self) -> bool:
-        """The server has answered 401: fetch credentials anew. False if there are no others."""
+    async def renew(self, refused: Access) -> bool:
+        """The server has answered 401 to these: fetch credentials anew. False if there are no others."""
         ...
+
+    async def aclose(self) -> None: ...
 
 
 class FixedEndpoint:
@@ -92,14 +97,19 @@ class FixedEndpoint:
     async def access(self) -> Access:
         return self._access
 
-    async def renew(self) -> bool:
+    async def renew(self, refused: Access) -> bool:
         return False
+
+    async def aclose(self) -> None:
+        """Nothing was opened."""
 
 
 class RefusedRequest(UpstreamFailure):
-    """The server answered with an error status. `said` is its body in raw text, never to be shown."""
+    """The server answered with an error status. `said` is its body in raw text, never to be shown; `access`
+    is what it was asked with."""
 
     said: str = ""
+    access: Access | None = None
 
 
 @dataclass(slots=True)
@@ -152,9 +162,32 @@ class Upstream:
         self._closed = True
         if self._client is not None:
             await self._client.close()
+        await self._endpoint.aclose()
 
-    async def renew(self) -> bool:
-        return await self._endpoint.renew()
+    async def renew(self, refused: Access) -> bool:
+        return await self._endpoint.renew(refused)
+
+    async def state(self) -> JsonObject:
+        """Whether the server can be reached and takes our credentials; asks for its list of models."""
+        told: JsonObject = {"name": self.name, "api": self.wire}
+        try:
+            async with asyncio.timeout(STATE_S):
+                access = await self._endpoint.access()
+                status = await self._status_of_models(access)
+        except UpstreamFailure as failure:
+            return told | {"status": "unauthorized" if failure.code == "upstream_auth" else "unreachable"}
+        except (aiohttp.ClientError, OSError):
+            return told | {"status": "unreachable"}
+        if status in (401, 403):
+            return told | {"status": "unauthorized"}
+        return told | {"status": "failing" if status >= 500 else "reachable"}
+
+    async def _status_of_models(self, access: Access) -> int:
+        """The status alone counts: many servers have no list of models, and answer 404."""
+        headers = {**_HEADERS, **access.headers}
+        address = _address(access.base_url, "/models")
+        async with self._session().get(address, headers=headers, allow_redirects=False) as response:
+            return response.status
 
     async def exchange(self, outgoing: Outgoing, decoder: Decoder) -> str | None:
         """Send a request and feed its answer to `decoder` until it ends; returns the server's request id.
@@ -276,6 +309,7 @@ class Upstream:
             transient=response.status in (408, 409, 429) or response.status >= 500,
         )
         failure.said = text
+        failure.access = access
         return failure
 
     def _broken(self, error: Exception, began: bool) -> UpstreamFailure:

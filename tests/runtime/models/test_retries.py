@@ -208,9 +208,12 @@ class Renewing:
     async def access(self) -> Access:
         return bearer_access(self.url, self.keys[0])
 
-    async def renew(self) -> bool:
+    async def renew(self, refused: Access) -> bool:
         self.keys = self.keys[1:]
         return True
+
+    async def aclose(self) -> None:
+        """Nothing was opened."""
 
 
 async def test_credentials_are_renewed_once_after_a_401() -> None:
