@@ -62,25 +62,29 @@ class Listener:
         self._sending_since: float | None = None
         self.opened = False
         self.stalled = False
+        self._whole = False
+        self._failure: Exception | None = None
 
     async def run(self, frames: Frames) -> Literal["whole", "left", "stalled"]:
         """Send all frames. Raises what they raised."""
-        whole = False
-        failure: Exception | None = None
         async with aclosing(frames), anyio.create_task_group() as group:
             group.start_soon(self._watch_for_disconnect, group.cancel_scope)
             group.start_soon(self._keep_alive, group.cancel_scope)
-            try:
-                await self._forward(frames)
-                whole = True
-            except Exception as error:  # noqa: BLE001 - carried out of the group, which would wrap it
-                failure = error
-            group.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return "whole" if whole else "stalled" if self.stalled else "left"
+            # In a task of its own: a frame wakes that alone, and not all the middleware's calls above this one.
+            group.start_soon(self._forward, frames, group.cancel_scope)
+        if self._failure is not None:
+            raise self._failure
+        return "whole" if self._whole else "stalled" if self.stalled else "left"
 
-    async def _forward(self, frames: Frames) -> None:
+    async def _forward(self, frames: Frames, scope: CancelScope) -> None:
+        try:
+            await self._forward_all(frames)
+            self._whole = True
+        except Exception as error:  # noqa: BLE001 - carried out of the group, which would wrap it
+            self._failure = error
+        scope.cancel()
+
+    async def _forward_all(self, frames: Frames) -> None:
         async for data in frames:
             await self._open()
             for start in range(0, len(data), PIECE):
