@@ -141,7 +141,8 @@ class UpstreamModel(Model):
         with generation_span(model=self.model, disabled=tracing.is_disabled()) as span:
             if tracing.include_data():
                 span.span_data.input = list(request.items)
-            reply = await _Call(self.upstream, request, self.model).run()
+            # In a task of its own: a read wakes that alone, and not all the SDK's calls above this one.
+            reply = await asyncio.create_task(_Call(self.upstream, request, self.model).run())
             if tracing.include_data():
                 span.span_data.output = list(reply.output)
             if reply.counts is not None:

@@ -10,10 +10,7 @@ from typing import Self
 
 
 class Patience:
-    """`async with Patience(seconds) as patience`: raises TimeoutError once nothing has moved it for that long.
-
-    It fires at the deadline or, if that was moved closer, at once when it has passed.
-    """
+    """`async with Patience(seconds) as patience`: raises TimeoutError once the wait is over."""
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,9 +24,9 @@ class Patience:
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    ) -> None:
         self._timer.cancel()
-        return await self._timeout.__aexit__(kind, error, trace)
+        await self._timeout.__aexit__(kind, error, trace)
 
     def wait(self, seconds: float) -> None:
         """Wait no longer than so many seconds from now."""

@@ -22,6 +22,7 @@ from app.runtime.failures import UpstreamFailure, redacted, shown
 from app.runtime.models.chat_messages import ReplayReasoning
 from app.runtime.models.decoding import feed_document, feed_frames
 from app.runtime.models.json_frames import NotJson, loads
+from app.runtime.models.patience import Patience
 from app.runtime.models.provider_errors import read_error, turn_code
 from app.runtime.models.reply import Decoder, protocol_failure
 from app.runtime.models.sse import FrameReader, FrameTooLarge
@@ -197,7 +198,7 @@ class Upstream:
         access = await self._endpoint.access()
         began = False
         try:
-            async with asyncio.timeout(self.limits.first_byte_s) as patience:
+            async with Patience(self.limits.first_byte_s) as patience:
                 response = await self._post(access, outgoing)
                 began = True
                 try:
@@ -239,7 +240,7 @@ class Upstream:
         return self._client
 
     async def _read(
-        self, response: aiohttp.ClientResponse, decoder: Decoder, patience: asyncio.Timeout, access: Access
+        self, response: aiohttp.ClientResponse, decoder: Decoder, patience: Patience, access: Access
     ) -> None:
         if not 200 <= response.status < 300:
             raise await self._refusal(response, patience, access)
@@ -253,28 +254,27 @@ class Upstream:
             raise protocol_failure(str(error)) from error
 
     async def _stream(
-        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: asyncio.Timeout
+        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: Patience
     ) -> None:
-        clock = asyncio.get_running_loop().time
         idle_s = self.limits.idle_s
         reader = FrameReader(self.limits.max_frame_bytes)
         feed_frames(reader.feed(start), decoder)
         while not decoder.done:
-            patience.reschedule(clock() + (min(idle_s, AFTERMATH_S) if decoder.whole else idle_s))
+            patience.wait(min(idle_s, AFTERMATH_S) if decoder.whole else idle_s)
             piece = await content.readany()
             if not piece:
                 feed_frames(reader.finish(), decoder)
                 return
             feed_frames(reader.feed(piece), decoder)
-        patience.reschedule(clock() + DRAIN_S)
+        patience.wait(DRAIN_S)
         while await content.readany():
             pass
 
     async def _document(
-        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: asyncio.Timeout
+        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: Patience
     ) -> None:
         """No stream but a document: a whole answer is taken, an error or a page is not."""
-        patience.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
+        patience.wait(self.limits.idle_s)
         limit = self.limits.max_message_bytes
         body = await _gather(start, content, limit)
         if len(body) > limit:
@@ -290,10 +290,10 @@ class Upstream:
             raise protocol_failure(f"JSON instead of a stream{': ' + told if told else ''}")
 
     async def _refusal(
-        self, response: aiohttp.ClientResponse, patience: asyncio.Timeout, access: Access
+        self, response: aiohttp.ClientResponse, patience: Patience, access: Access
     ) -> RefusedRequest:
         """The failure that an answer with another status than 2xx is."""
-        patience.reschedule(asyncio.get_running_loop().time() + self.limits.idle_s)
+        patience.wait(self.limits.idle_s)
         body = await _gather(b"", response.content, MAX_ERROR_BYTES)
         text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
         try:

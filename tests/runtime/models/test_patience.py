@@ -27,10 +27,13 @@ async def test_each_wait_moves_the_end() -> None:
 
 
 async def test_a_shorter_wait_brings_the_end_nearer() -> None:
-    with pytest.raises(TimeoutError):
+    async def waits() -> None:
         async with Patience(FOR_EVER_S) as patience:
             patience.wait(SHORT_S)
             await asyncio.sleep(FOR_EVER_S)
+
+    with pytest.raises(TimeoutError):
+        await waits()
 
 
 async def test_after_its_block_it_ends_nothing() -> None:
