@@ -95,9 +95,10 @@ def repaired(items: Iterable[Item]) -> list[Item]:
 
     Outputs without a call, second outputs, messages without content and reasoning that nothing follows are
     dropped; a call without output gets the output `cancelled`; outputs that strayed are put behind their step,
-    whose assistant messages stay within it; arguments that are no JSON object are wrapped in one.
+    whose assistant messages stay within it; arguments that are no JSON object are wrapped in one. A provider's
+    request for approval that nobody answered is dropped.
     """
-    kept = [i for item in items if (i := _with_content(item)) is not None]
+    kept = _with_answered_requests([i for item in items if (i := _with_content(item)) is not None])
     outputs = _outputs_of_calls(kept)
     result: list[Item] = []
     step: list[int] = []
@@ -155,6 +156,15 @@ def _outputs_of_calls(items: Sequence[Item]) -> dict[int, Item | None]:
         elif not _goes_on_with_step(item):
             step.clear()
     return {i: output for i, output in outputs.items() if output or items[i]["type"] in CALL_TYPES}
+
+
+def _with_answered_requests(items: Sequence[Item]) -> list[Item]:
+    """Without requests for approval that have no response, and without responses that have no request."""
+    asked = {i.get("id") for i in items if i.get("type") == "mcp_approval_request"}
+    answered = {i.get("approval_request_id") for i in items if i.get("type") == "mcp_approval_response"}
+    whole = asked & answered
+    key = {"mcp_approval_request": "id", "mcp_approval_response": "approval_request_id"}
+    return [i for i in items if i.get("type") not in key or i.get(key[i["type"]]) in whole]
 
 
 def _goes_on_with_step(item: Item) -> bool:

@@ -70,15 +70,16 @@ class Notes:
             (nested or scope.top).go_on(run.agent, run.step)
 
 
-def packed(sdk_state: JsonObject, model_input: Sequence[Item], notes: Notes) -> bytes:
-    """Runs in a thread: a long run's state is large."""
-    by_reference = sdk_state.get("original_input") == list(model_input)
+def packed(state: RunState[Any], model_input: Sequence[Item], notes: Notes) -> bytes:
+    """The last use of a state. Runs in a thread: a long run's is large."""
+    by_reference = state._original_input == list(model_input)
     if by_reference:
-        sdk_state = {**sdk_state, "original_input": []}
+        # Taken out before: the SDK would change what it writes, and compare unequal.
+        state._original_input = []
     return orjson.dumps(
         {
             "version": VERSION,
-            "sdk": sdk_state,
+            "sdk": state.to_json(context_serializer=lambda _: {}),
             "input": {"items": len(model_input), "digest": digest(model_input)} if by_reference else None,
             "context": notes.context,
             "runs": [_run_json(run) for run in notes.runs],

@@ -344,11 +344,7 @@ class _Run:
         )
 
     async def _packed(self, state: RunState[Any], notes: Notes) -> bytes:
-        def pack() -> bytes:
-            sdk_state = state.to_json(context_serializer=lambda _: {})
-            return paused_state.packed(sdk_state, self.model_input, notes)
-
-        return await to_thread.run_sync(pack)
+        return await to_thread.run_sync(paused_state.packed, state, self.model_input, notes)
 
 
 async def _unwind(result: RunResultStreaming) -> None:

@@ -68,6 +68,14 @@ def test_what_is_broken_is_mended(broken: list[Item], whole: list[Item]) -> None
     assert repaired(whole) == whole
 
 
+def test_a_provider_s_request_for_approval_stays_only_with_its_answer() -> None:
+    request = {"type": "mcp_approval_request", "id": "r", "name": "erase", "arguments": "{}"}
+    response = {"type": "mcp_approval_response", "approval_request_id": "r", "approve": True}
+    assert repaired([USER, request, response, SAID]) == [USER, request, response, SAID]
+    assert repaired([USER, THOUGHT, request, USER]) == [USER, USER]
+    assert repaired([USER, response, SAID]) == [USER, SAID]
+
+
 def test_an_id_that_is_used_again_is_another_call() -> None:
     items = [call("a"), out("a", "1"), USER, call("a"), out("a", "2")]
     assert repaired(items) == items
