@@ -70,7 +70,7 @@ async def test_while_developing_a_changed_file_restarts_it(tmp_path: Path) -> No
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
         "TURNWIRE_PORT": "0",
-        "TURNWIRE_MODEL": "m",
+        "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
     }
     (tmp_path / "mine.py").write_text("changed = False")
     process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ async def test_while_developing_a_changed_file_restarts_it(tmp_path: Path) -> No
         start_new_session=True,
     )
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             first = await started(process)
             (tmp_path / "mine.py").write_text("changed = True")
             assert await started(process) == first

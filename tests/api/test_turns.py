@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from app.domain.caller import ANONYMOUS
+from app.domain.ids import ArtifactId, TurnId
+from app.domain.ports import StoredArtifact
 from app.errors import QueueFull, ShuttingDown, TurnInProgress
-from tests.api.fake_turns import FakeTurns
+from tests.api.fake_turns import AT, FakeTurns
 from tests.api.serving import app_of
 from tests.bridge import bridged_client
 from tests.wire.sse_parser import parse
@@ -156,6 +158,17 @@ async def test_a_turn_that_cannot_start_is_a_plain_problem(
     assert answer.headers["content-type"] == "application/problem+json"
     assert more.items() <= answer.json().items()
     assert answer.headers.get("retry-after") == {409: None, 429: "3", 503: "1"}[status]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", 0), ("parallel_tool_calls", False), ("instructions", "")]
+)
+async def test_an_override_may_be_a_value_that_looks_like_nothing(
+    turns: FakeTurns, name: str, value: object
+) -> None:
+    async with bridged_client(app_of(turns, overrides="model")) as http:
+        answer = await http.post("/v1/turns", json={**HI, name: value})
+        assert (answer.status_code, answer.json()["errors"][0]["loc"]) == (403, ["body", name])
 
 
 async def test_a_forbidden_override_is_named_and_one_that_says_nothing_is_none(turns: FakeTurns) -> None:
@@ -348,3 +361,25 @@ async def test_the_active_turn_of_a_conversation_can_be_cancelled(
     await http.post("/v1/turns", json={**HI, "background": True})
     assert (await http.delete(path)).json()["status"] == "cancelled"
     assert ("cancel_active", "conv_1", "rollback", "cancel") in turns.calls
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+async def test_a_file_is_always_an_attachment_that_a_browser_runs_nothing_of(
+    http: httpx.AsyncClient, turns: FakeTurns
+) -> None:
+    await http.post("/v1/turns", json={**HI, "background": True})
+    name = 'ü "x"\r\n../index.html'
+    file = StoredArtifact(ArtifactId("art_1"), TurnId("turn_1"), name, "text/html", 4, AT)
+    turns.files["art_1"] = (file, b"<b/>")
+    assert (await http.get("/v1/turns/turn_1/artifacts")).json()["data"] == [file.as_json()]
+    answer = await http.get(file.url)
+    assert answer.content == b"<b/>"
+    assert answer.headers["content-disposition"].startswith(
+        "attachment; filename*=UTF-8''%C3%BC%20%22x%22%0D%0A..%2F"
+    )
+    assert answer.headers["content-security-policy"] == "sandbox"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    head = await http.head(file.url)
+    assert (head.status_code, head.headers["content-length"]) == (200, "4")
