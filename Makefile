@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 LOCKED := $(PIP) install --no-deps --require-hashes
 ARGS ?=
+FOREIGN := tests/foreign_servers
 
 .PHONY: run test check bench soak demo install lock clean
 
 run: $(VENV)/.installed  ## set everything up and serve on 127.0.0.1:8000
 	@exec $(BIN)/python -m app $(ARGS)
 
-test: $(VENV)/.installed-dev  ## set everything up and run the tests; ARGS="-k cancel" for some of them
+test: $(VENV)/.installed-dev $(FOREIGN)/node_modules/.installed  ## set everything up and run the tests; ARGS="-k cancel" for some of them
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed-dev  ## what a change must pass beside the tests
@@ -45,6 +46,11 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	@$(LOCKED) -r requirements-dev.lock
 	@touch $@
 
+# A server of models that is written in JavaScript. Without npm the tests that need it say so and fail.
+$(FOREIGN)/node_modules/.installed: $(FOREIGN)/package-lock.json
+	@if command -v npm >/dev/null; then cd $(FOREIGN) && npm ci --silent && touch node_modules/.installed; \
+		else echo "npm is missing: the tests of foreign servers need Node.js 20 and npm"; fi
+
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Turnwire needs Python 3.11 or newer: no python3 on the PATH is"; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
@@ -54,7 +60,7 @@ COMPILE = build/lock/bin/uv pip compile --quiet --universal --python-version 3.1
 	--no-annotate --no-emit-index-url --no-emit-find-links $(ARGS)
 lock:
 	@$(PYTHON) -m venv build/lock && build/lock/bin/python -m pip install --quiet uv
-	$(COMPILE) pyproject.toml --extra local --group model --output-file requirements.lock
+	$(COMPILE) pyproject.toml --extra local --extra otlp --group model --output-file requirements.lock
 	$(COMPILE) --group build --constraints requirements.lock --output-file requirements-build.lock
 	$(COMPILE) --group dev --constraints requirements.lock --constraints requirements-build.lock \
 		--output-file requirements-dev.lock

@@ -228,6 +228,8 @@ def _embedded_upstream(embedded: EmbeddedModel, limits: UpstreamLimits) -> Upstr
         replay_reasoning="never",
         # Progress while it reads a prompt makes it notice that nobody listens any more.
         body_defaults={"max_tokens": EMBEDDED_MAX_TOKENS, "return_progress": True},
+        # It never chooses one; offered some, its server takes part of its talk for a broken call and fails.
+        takes_tools=False,
     )
 
 

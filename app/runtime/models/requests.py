@@ -72,8 +72,7 @@ def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     )
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
-    tools = [ChatConverter.tool_to_openai(tool) for tool in request.tools]
-    tools += [ChatConverter.convert_handoff_tool(handoff) for handoff in request.handoffs]
+    tools = _chat_tools(request) if upstream.takes_tools else []
     asks_usage = settings.include_usage is not False and not upstream.refuses_stream_options
     return {
         "model": request.model,
@@ -99,6 +98,11 @@ def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
         "prompt_cache_retention": settings.prompt_cache_retention,
         "prompt_cache_options": settings.prompt_cache_options,
     }
+
+
+def _chat_tools(request: ModelRequest) -> list[Any]:
+    tools: list[Any] = [ChatConverter.tool_to_openai(tool) for tool in request.tools]
+    return tools + [ChatConverter.convert_handoff_tool(handoff) for handoff in request.handoffs]
 
 
 def responses_body(request: ModelRequest, upstream: Upstream) -> JsonObject:

@@ -129,7 +129,8 @@ class Upstream:
     `replay_reasoning`: which reasoning that a Chat Completions server sent goes back to it, in the field in
     which it came, with the tool calls that followed it. `turn`: that of the turn under way, which thinking
     models demand; `always`: also that of earlier turns; `never`. `body_defaults` are fields of each request
-    that nobody set. `trust_env`: proxies of the environment are used. `tls`: whom to trust, else the system's.
+    that nobody set. `takes_tools`: False if its model cannot call any. `trust_env`: proxies of the environment
+    are used. `tls`: whom to trust, else the system's.
     """
 
     def __init__(
@@ -144,6 +145,7 @@ class Upstream:
         tls: ssl.SSLContext | None = None,
         replay_reasoning: ReplayReasoning = "turn",
         body_defaults: Mapping[str, Any] | None = None,
+        takes_tools: bool = True,
     ) -> None:
         self.name = name
         self.wire = wire
@@ -151,6 +153,7 @@ class Upstream:
         self.limits = limits or UpstreamLimits()
         self.replay_reasoning = replay_reasoning
         self.body_defaults = dict(body_defaults or {})
+        self.takes_tools = takes_tools
         self.refuses_stream_options = False
         """Learnt: the server refused a request because of `stream_options`."""
         self._endpoint = endpoint
