@@ -2,12 +2,14 @@
 
 A scripted upstream plays the model; everything else is real: the service, its agents, tools and sandboxes.
 `ARGS="--case referral_status_check"` picks the cases; `--yes` and `--no` answer where a person is asked.
+`ARGS=--serve` only serves, for curl or a browser.
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +23,7 @@ from tests.upstream.process import upstream_process
 AGENT = "healthcare_support"
 CASES = ["eligibility_verification_basic", "messy_ambiguous_knee_case"]
 LIMIT_S = 60
+FOR_EVER_S = 1e8
 
 JsonObject = dict[str, Any]
 
@@ -33,18 +36,36 @@ def main() -> None:
         "--yes", action="store_const", const="approve", dest="decision", help="approve handoffs"
     )
     answer.add_argument("--no", action="store_const", const="reject", dest="decision", help="reject handoffs")
+    parser.add_argument("--serve", action="store_true", help="serve until it is stopped, and show nothing")
+    parser.add_argument("--port", type=int, default=8000, help="where --serve listens; 0: any free port")
     options = parser.parse_args()
     with (
         TemporaryDirectory(prefix="turnwire-demo-") as folder,
-        upstream_process(["--brain", "*=demo.healthcare_brain:brain"]) as origin,
-        ServiceProcess(
-            Path(folder), origin, TURNWIRE_AGENTS=None, TURNWIRE_CONTEXT=None, TEST_CONTROL_URL=None
-        ) as service,
+        upstream_process(["--brain", "*=demo.brain:brain"]) as origin,
+        _service(Path(folder), origin, options.port if options.serve else 0) as service,
         httpx.Client(base_url=service.base_url, timeout=LIMIT_S, trust_env=False) as http,
     ):
-        demo = Demo(http, options.decision)
-        for case in options.case or CASES:
-            demo.show(case)
+        if options.serve:
+            _serve(service)
+        else:
+            _show(options.case or CASES, Demo(http, options.decision))
+
+
+def _show(cases: list[str], demo: "Demo") -> None:
+    for case in cases:
+        demo.show(case)
+
+
+def _service(folder: Path, origin: str, port: int) -> ServiceProcess:
+    nothing_of_the_tests = dict.fromkeys(("TURNWIRE_AGENTS", "TURNWIRE_CONTEXT", "TEST_CONTROL_URL"))
+    return ServiceProcess(folder, origin, TURNWIRE_PORT=port, **nothing_of_the_tests)
+
+
+def _serve(service: ServiceProcess) -> None:
+    """Until the service or this process is stopped (Ctrl-C reaches both)."""
+    _print(f"Turnwire listens on {service.base_url}, with a scripted model. Stop it with Ctrl-C.")
+    with suppress(KeyboardInterrupt):
+        service.wait(FOR_EVER_S)
 
 
 class Demo:

@@ -6,6 +6,7 @@ from agents import Agent
 
 from app.builtin_agents.assistant import assistant
 from app.builtin_agents.healthcare_support import HealthcareSupport
+from app.builtin_agents.postcards import postcards
 from app.runtime.workflow import Workflow
 from app.sandbox import Sandboxes
 
@@ -13,5 +14,5 @@ from app.sandbox import Sandboxes
 def builtin_agents(sandboxes: Sandboxes | None = None) -> list[Agent[Any] | Workflow]:
     """Those that work in a sandbox come only with the `sandboxes` to work in. Reads their files: blocks."""
     if sandboxes is None:
-        return [assistant()]
-    return [assistant(), HealthcareSupport(sandboxes)]
+        return [assistant(), postcards()]
+    return [assistant(), postcards(), HealthcareSupport(sandboxes)]

@@ -3,7 +3,9 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -102,6 +104,22 @@ def test_a_cancelled_turn_says_so(shell: Shell) -> None:
     turn = json.loads(shell.run("Cancel"))
     assert turn["status"] == "cancelled"
     assert turn["cancel"]["mode"] == "keep"
+
+
+def test_a_person_is_asked_and_the_tool_runs_once_it_is_approved() -> None:
+    command = re.search(r"make demo ARGS=(\S+?)`", section("Ask a person first"))
+    assert command
+    arguments = [sys.executable, "-m", "demo", command.group(1), "--port", "0"]
+    with subprocess.Popen(arguments, cwd=ROOT, stdout=subprocess.PIPE, text=True) as demo:
+        try:
+            assert demo.stdout
+            address = re.search(r"http://[\d.:]+\d", demo.stdout.readline())
+            assert address
+            shown = Shell(address.group()).run("Ask a person first")
+        finally:
+            demo.send_signal(signal.SIGINT)
+            demo.wait(timeout=20)
+    assert shown == "The postcard to Ada is on its way."
 
 
 def test_a_conversation_holds_both_turns(shell: Shell) -> None:

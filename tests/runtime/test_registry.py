@@ -158,14 +158,14 @@ def test_without_agents_of_its_own_a_service_has_the_assistant() -> None:
     served = registry()
     assert served.default_name == "assistant"
     assert served.get("assistant").name == "assistant"
-    assert [d["name"] for d in served.descriptions()] == ["assistant"]
+    assert [d["name"] for d in served.descriptions()] == ["assistant", "postcards"]
     assert served.descriptions()[0]["examples"]
 
 
 def test_the_first_registered_agent_is_the_default_and_is_shown_first() -> None:
     served = registry(Agent(name="desk"), Agent(name="alpha"), default_model="m")
     assert served.default_name == "desk"
-    assert [d["name"] for d in served.descriptions()] == ["desk", "alpha", "assistant"]
+    assert [d["name"] for d in served.descriptions()] == ["desk", "alpha", "assistant", "postcards"]
     assert served.descriptions()[0]["model"] == "m"
 
 
@@ -173,7 +173,7 @@ def test_a_registered_agent_wins_over_a_builtin_one_of_its_name() -> None:
     mine = Agent[Any](name="assistant")
     served = registry(Agent(name="desk"), mine)
     assert served.get("assistant") is mine
-    assert [d["name"] for d in served.descriptions()] == ["desk", "assistant"]
+    assert [d["name"] for d in served.descriptions()] == ["desk", "assistant", "postcards"]
 
 
 def test_an_unknown_agent_is_not_found_and_the_known_ones_are_named() -> None:
