@@ -11,7 +11,6 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from agents import set_tracing_disabled
 from fastapi import FastAPI
 from pydantic import SecretStr
 from starlette.middleware import Middleware
@@ -65,6 +64,7 @@ from app.runtime.runner import RunLimits, Runner
 from app.runtime.service import AgentRuntime
 from app.runtime.tool_threads import ToolThreads
 from app.runtime.tools import observed, observed_mcp_call
+from app.runtime.tracing import Tracing, TracingUnavailable, open_tracing
 from app.sandbox import Sandboxes, open_sandboxes
 from app.settings import OVERRIDES, Settings, SettingsError
 from app.store import (
@@ -161,7 +161,7 @@ async def _opened_runtime(
     stack: AsyncExitStack,
 ) -> AgentRuntime:
     """The registered agents over the configured upstreams."""
-    set_tracing_disabled(True)
+    tracing = Tracing(settings.tracing, settings.trace_contents)
     servers = MCPServers(McpLimits(call_s=settings.tool_timeout_s), observed_mcp_call)
     adoption = Adoption(
         observe_tool=partial(observed, timeout_s=settings.tool_timeout_s),
@@ -169,20 +169,21 @@ async def _opened_runtime(
         supervise=servers.supervised,
     )
     try:
+        await stack.enter_async_context(_traced(settings, tracing))
         found = await load(settings.agents)
         builtin = await asyncio.to_thread(builtin_agents, sandboxes)
         registry = Registry(found, builtin, adoption, default_model=models.default_model)
         contexts = ContextFactory.load(settings.context)
         policies = _policies(settings, stack)
-    except (RegistryError, ContextFactoryError, PolicyLoadError) as error:
+    except (RegistryError, ContextFactoryError, PolicyLoadError, TracingUnavailable) as error:
         raise StartError(str(error)) from error
     await asyncio.to_thread(models.warm_up)
     await servers.start()
     stack.push_async_callback(servers.aclose)
-    agent_runner = TurnAgentRunner(models, registry.adopt, tracing_disabled=True)
+    agent_runner = TurnAgentRunner(models, registry.adopt, tracing=tracing)
     stack.enter_context(installed(agent_runner))
     preparation = Preparation(registry, models)
-    plans = Plans(preparation, contexts, artifacts, sandboxes)
+    plans = Plans(preparation, contexts, artifacts, sandboxes, tracing)
     limits = RunLimits(
         settings.max_steps, settings.history_items, settings.max_tool_output_bytes, settings.reasoning_ids
     )
@@ -191,8 +192,13 @@ async def _opened_runtime(
         lambda name: models.context_window(name or models.default_model) or settings.context_window,
     )
     compactor = Compactor(rules, lambda job: preparation.first_model(job.turn.request, job.prepared.agent))
-    runner = Runner(preparation, agent_runner, plans, limits, compactor, policies=policies)
+    runner = Runner(preparation, agent_runner, plans, limits, compactor, policies=policies, tracing=tracing)
     return AgentRuntime(registry, preparation, plans, runner)
+
+
+def _traced(settings: Settings, tracing: Tracing) -> AbstractAsyncContextManager[None]:
+    key = _secret(settings.openai_api_key)
+    return open_tracing(tracing, url=settings.tracing_url, openai_url=settings.openai_base_url, openai_key=key)
 
 
 def _policies(settings: Settings, stack: AsyncExitStack) -> Callable[[Turn], TurnPolicy | None]:

@@ -113,6 +113,11 @@ class Settings(BaseSettings):
     max_frame_bytes: int = Field(8 * MIB, ge=1024, description="one frame of an upstream")
     max_message_bytes: int = Field(16 * MIB, ge=1024, description="one message of an upstream")
 
+    # traces
+    tracing: Literal["off", "openai", "otlp"] = "off"
+    trace_contents: bool = False
+    tracing_url: str | None = Field(None, description="default: OpenAI's, or OpenTelemetry's own variables")
+
     # files and sandboxes
     sandbox: Literal["bubblewrap", "unsafe_local", "off"] | None = Field(
         None, description="default: bubblewrap where it works, else off"
@@ -152,6 +157,7 @@ class Settings(BaseSettings):
     @field_validator(
         "openai_api_key",
         "openai_base_url",
+        "tracing_url",
         "ambient_databricks_host",
         "ambient_databricks_profile",
         "upstream_url",
@@ -172,7 +178,7 @@ class Settings(BaseSettings):
     def _blank_is_unset(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
 
-    @field_validator("upstream_url", "databricks_host", "openai_base_url")
+    @field_validator("upstream_url", "databricks_host", "openai_base_url", "tracing_url")
     @classmethod
     def _web_address(cls, value: str | None) -> str | None:
         if value is not None and not re.match(r"https?://[^/\s]", value, re.IGNORECASE):

@@ -21,18 +21,19 @@ from agents.tool_context import ToolContext
 from app.runtime.hooks import RunWatcher
 from app.runtime.observer import current_scope
 from app.runtime.scope import RunFrame, current_call
+from app.runtime.tracing import Tracing
 
 
 class TurnAgentRunner(AgentRunner):
     """The default runner while the service runs. Outside of a turn it is the SDK's own."""
 
     def __init__(
-        self, models: ModelProvider, adopt: Callable[[Agent[Any]], None], *, tracing_disabled: bool
+        self, models: ModelProvider, adopt: Callable[[Agent[Any]], None], *, tracing: Tracing
     ) -> None:
         super().__init__()
         self._models = models
         self._adopt = adopt
-        self._tracing_disabled = tracing_disabled
+        self._tracing = tracing
 
     def start(self, agent: Agent[Any], input: Any, frame: RunFrame, **options: Any) -> RunResultStreaming:
         """Begin the top agent's run of a turn, in its frame."""
@@ -85,13 +86,8 @@ class TurnAgentRunner(AgentRunner):
         return frame
 
     def _ours(self, config: RunConfig | None) -> RunConfig:
-        if config is None:
-            return RunConfig(model_provider=self._models, tracing_disabled=self._tracing_disabled)
-        return dataclasses.replace(
-            config,
-            model_provider=self._models,
-            tracing_disabled=config.tracing_disabled or self._tracing_disabled,
-        )
+        ours = dataclasses.replace(config or RunConfig(), model_provider=self._models)
+        return self._tracing.applied(ours)
 
 
 @contextmanager

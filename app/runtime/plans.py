@@ -3,7 +3,6 @@
 Both come as a `WorkflowRun`, open for as long as the run lasts, so that the runner knows only one thing.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
@@ -25,6 +24,7 @@ from app.runtime.observer import current_scope
 from app.runtime.preparation import Preparation
 from app.runtime.progress import report
 from app.runtime.scope import TurnScope
+from app.runtime.tracing import NO_TRACING, Tracing, trace_id
 from app.runtime.turn_artifacts import TurnArtifacts
 from app.runtime.workflow import Workflow, WorkflowRun, WorkflowTurn
 
@@ -48,11 +48,13 @@ class Plans:
         context_factory: ContextFactory,
         artifacts: ArtifactKeeper,
         sandboxes: TurnSandboxes,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self._preparation = preparation
         self._contexts = context_factory
         self._artifacts = artifacts
         self._sandboxes = sandboxes
+        self._tracing = tracing
 
     @asynccontextmanager
     async def open(
@@ -106,16 +108,12 @@ class Plans:
             input=items,
             input_text=_text(job.prepared.input_items),
             history=list(history),
-            trace_id=trace_id(turn.id),
+            trace_id=trace_id(turn),
+            trace_url=self._tracing.url(trace_id(turn)),
             report=report,
             artifacts=TurnArtifacts(self._artifacts, turn, scope),
             saved=saved,
         )
-
-
-def trace_id(turn_id: str) -> str:
-    """One for all runs of a turn, also after a restart, in the SDK's form."""
-    return "trace_" + hashlib.sha256(turn_id.encode()).hexdigest()[:32]
 
 
 def user_message(text: str) -> Item:

@@ -45,11 +45,12 @@ from app.runtime.observer import current_scope
 from app.runtime.outputs import plain_json
 from app.runtime.paused_state import Notes, PausedRun
 from app.runtime.pauses import Interruptions, Rules
-from app.runtime.plans import Plans, trace_id, user_message
+from app.runtime.plans import Plans, user_message
 from app.runtime.policy import TurnPolicy, no_policy
 from app.runtime.preparation import Preparation
 from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.tools import said
+from app.runtime.tracing import NO_TRACING, Tracing, trace_id
 from app.runtime.workflow import WorkflowRun
 
 logger = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Runner:
         compactor: Compactor,
         *,
         policies: Callable[[Turn], TurnPolicy | None] = no_policy,
-        tracing_disabled: bool = True,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
         self._preparation = preparation
         self._agent_runner = agent_runner
@@ -90,7 +91,7 @@ class Runner:
         self._limits = limits
         self._compactor = compactor
         self._policies = policies
-        self._tracing_disabled = tracing_disabled
+        self._tracing = tracing
 
     async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
         """Until the agent is done, pauses, fails or is stopped. Only cancellation gets out."""
@@ -130,11 +131,12 @@ class Runner:
         history = await to_thread.run_sync(_history, before, limit)
         async with self._plans.open(job, scope, history, state.notes.context if state else None) as plan:
             everything = [*history, *plan.input]
-            if state is None:
-                return await _Run(self, job, scope, control, plan, everything).begin()
-            model_input = await to_thread.run_sync(state.model_input, everything)
-            sdk_state = await state.restored(plan.agent, model_input, plan.context)
-            return await _Run(self, job, scope, control, plan, model_input, state.notes).go_on(sdk_state)
+            with self._tracing.of_run(job.turn, self.config(job, plan)):
+                if state is None:
+                    return await _Run(self, job, scope, control, plan, everything).begin()
+                model_input = await to_thread.run_sync(state.model_input, everything)
+                sdk_state = await state.restored(plan.agent, model_input, plan.context)
+                return await _Run(self, job, scope, control, plan, model_input, state.notes).go_on(sdk_state)
 
     def config(self, job: RunJob, plan: WorkflowRun) -> RunConfig:
         """The plan's own configuration, with what is always the service's."""
@@ -142,18 +144,18 @@ class Runner:
         if self._limits.reasoning_ids is not None:
             # `omit` is done where a request is made: who made an item is known by its id.
             config = replace(config, reasoning_item_id_policy="preserve")
-        return replace(
+        config = replace(
             config,
             model=job.turn.request.model,
             model_provider=self._preparation.models,
             model_settings=self._preparation.model_settings(job.turn.request),
-            tracing_disabled=self._tracing_disabled,
             workflow_name=job.prepared.agent,
-            trace_id=trace_id(job.turn.id),
+            trace_id=trace_id(job.turn),
             group_id=plan.run_config.group_id if plan.run_config else job.turn.conversation_id,
             tool_error_formatter=_tool_error,
             tool_not_found_behavior="return_error_to_model",
         )
+        return self._tracing.applied(config)
 
     def start(
         self, agent: Agent[Any], input: Any, job: RunJob, frame: RunFrame, plan: WorkflowRun, context: Any

@@ -45,6 +45,8 @@ class WorkflowTurn:
     """What came before in the conversation."""
     trace_id: str
     """One over all runs of the turn, also after a restart."""
+    trace_url: str | None
+    """Where a person can look at the trace, if there is such a place."""
     report: Callable[[str, Any], None]
     """Report a `workflow.event`: `report("scenario_loaded", {...})`."""
     artifacts: Artifacts

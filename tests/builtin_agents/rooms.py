@@ -160,6 +160,7 @@ class Room:
             input_text=self.input_text,
             history=self.history,
             trace_id="trace_" + "0" * 32,
+            trace_url=None,
             report=lambda name, data: self.events.append((name, data)),
             artifacts=self.artifacts,
             saved=self.saved,

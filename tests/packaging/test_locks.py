@@ -21,7 +21,9 @@ def declared() -> list[tuple[str, str]]:
     """Each requirement of pyproject.toml with the lock that must hold it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [(r, "requirements.lock") for r in project["project"]["dependencies"]]
-    wanted += [(r, "requirements.lock") for r in project["project"]["optional-dependencies"]["local"]]
+    extras = project["project"]["optional-dependencies"]
+    for extra in (extras["local"], extras["otlp"]):
+        wanted += [(r, "requirements.lock") for r in extra]
     groups = {"model": "requirements.lock", "build": "requirements-build.lock", "dev": "requirements-dev.lock"}
     return wanted + [(r, lock) for group, lock in groups.items() for r in project["dependency-groups"][group]]
 

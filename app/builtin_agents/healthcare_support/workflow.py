@@ -66,7 +66,7 @@ class HealthcareSupport(Workflow):
             turn.report("memory_ready", {"session_id": turn.conversation_id})
         async with self._sandbox(turn, case) as session:
             if turn.saved is None:
-                turn.report("trace_ready", {"trace_id": turn.trace_id, "trace_url": None})
+                turn.report("trace_ready", {"trace_id": turn.trace_id, "trace_url": turn.trace_url})
             yield self._run(turn, case, session)
 
     @asynccontextmanager
@@ -165,7 +165,7 @@ class Closing:
             "description": case.description,
             "transcript": case.transcript,
             "trace_id": self._turn.trace_id,
-            "trace_url": None,
+            "trace_url": self._turn.trace_url,
             "resolution": resolution.model_dump(mode="json"),
             "memory_recap": MemoryRecap.model_validate(recap.final_output).model_dump(mode="json"),
             "artifacts": artifacts,

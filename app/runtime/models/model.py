@@ -142,7 +142,11 @@ class UpstreamModel(Model):
             if tracing.include_data():
                 span.span_data.input = list(request.items)
             # In a task of its own: a read wakes that alone, and not all the SDK's calls above this one.
-            reply = await asyncio.create_task(_Call(self.upstream, request, self.model).run())
+            try:
+                reply = await asyncio.create_task(_Call(self.upstream, request, self.model).run())
+            except UpstreamFailure as failure:
+                span.set_error({"message": failure.code, "data": None})
+                raise
             if tracing.include_data():
                 span.span_data.output = list(reply.output)
             if reply.counts is not None:
