@@ -122,7 +122,7 @@ def _clean(item: Item, kind: str) -> Item:
         _clean_reasoning(clean)
     elif kind.endswith("_output") and isinstance(clean.get("output"), list):
         clean["output"] = [_part(p) for p in clean["output"]]
-    return {k: _without_long_ids(v) for k, v in clean.items()}
+    return _without_long_ids(clean) if _holds_long_id(clean) else clean
 
 
 def _content(message: Item) -> Any:
@@ -166,6 +166,18 @@ def _clean_reasoning(item: Item) -> None:
 
 def _may_go_back(item_id: Any) -> bool:
     return isinstance(item_id, str) and 0 < len(item_id) <= MAX_ID and not item_id.startswith(OUR_IDS)
+
+
+def _holds_long_id(value: Any) -> bool:
+    """Asked of every item of every request: nearly none does, and a copy costs more than the look."""
+    if isinstance(value, dict):
+        item_id = value.get("id")
+        if isinstance(item_id, str) and len(item_id) > MAX_ID:
+            return True
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return any(_holds_long_id(v) for v in value if isinstance(v, dict | list))
 
 
 def _without_long_ids(value: Any) -> Any:
