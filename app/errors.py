@@ -25,7 +25,6 @@
     ├── UnknownHost               421 unknown_host
     ├── TooManyTurns              429 too_many_turns
     ├── QueueFull                 429 queue_full
-    ├── RateLimited               429 rate_limited
     ├── ShuttingDown              503 shutting_down
     ├── StoreUnavailable          503 store_unavailable
     ├── SandboxUnavailable        503 sandbox_unavailable
@@ -155,10 +154,6 @@ class TooManyTurns(TurnwireError):
 
 class QueueFull(TurnwireError):
     status, code, title = 429, "queue_full", "Queue full"
-
-
-class RateLimited(TurnwireError):
-    status, code, title = 429, "rate_limited", "Rate limited"
 
 
 class ShuttingDown(TurnwireError):

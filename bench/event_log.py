@@ -46,7 +46,6 @@ async def admitted(store: SqliteStore, logs: EventLogs) -> tuple[Turn, LiveLog]:
         turn_id=turn_id,
         caller=ANONYMOUS,
         conversation_id=new_conversation_id(),
-        must_exist=False,
         request=TurnRequest(input="hello"),
         agent="a",
         model=None,

@@ -5,7 +5,7 @@ from sqlalchemy import Connection
 from app.domain.conversation import Conversation
 from app.domain.ports import Admission, Admitted
 from app.domain.turn import Turn
-from app.errors import NotFound, QueueFull
+from app.errors import QueueFull
 from app.store import conversations, idempotency, moves, turns
 
 
@@ -35,15 +35,13 @@ def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
 
 
 def _conversation(connection: Connection, admission: Admission) -> Conversation:
-    """The caller's conversation; it is created if it may be.
+    """The caller's conversation, created if there is none.
 
     A conversation that a turn creates is bound to an agent only if the request names one.
     """
     found = conversations.find(connection, admission.caller, admission.conversation_id)
     if found is not None:
         return found
-    if admission.must_exist:
-        raise NotFound(f"there is no conversation {admission.conversation_id!r}")
     named = admission.request.agent is not None
     return conversations.create(
         connection,

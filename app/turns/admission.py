@@ -95,7 +95,6 @@ class Admissions:
             turn_id=turn_id,
             caller=caller,
             conversation_id=conversation_id or new_conversation_id(),
-            must_exist=False,
             request=request,
             agent=prepared.agent,
             model=prepared.model,

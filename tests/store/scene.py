@@ -48,7 +48,6 @@ class Scene:
         items: Sequence[str] = (),
         key: IdempotencyKey | None = None,
         queue_limit: int = 10,
-        must_exist: bool = False,
         **request: Any,
     ) -> Admitted:
         """A turn with the item ids it begins with, if it runs at once."""
@@ -63,7 +62,6 @@ class Scene:
                 turn_id=new_turn_id(),
                 caller=self.caller,
                 conversation_id=ConversationId(conversation),
-                must_exist=must_exist,
                 request=TurnRequest.model_validate({"input": "hello"} | request),
                 agent=request.get("agent") or "assistant",
                 model="some-model",

@@ -12,7 +12,7 @@ from app.domain.conversation import PageRequest
 from app.domain.ids import ConversationId
 from app.domain.ports import Admission, EventBatch, IdempotencyKey
 from app.domain.turn import Turn, TurnRequest
-from app.errors import IdempotencyKeyReused, InvalidRequest, NotFound, QueueFull, TurnInProgress
+from app.errors import IdempotencyKeyReused, InvalidRequest, QueueFull, TurnInProgress
 from app.store import SqliteStore
 from tests.store.scene import ALICE, Scene
 
@@ -143,11 +143,6 @@ async def test_failing_first_batch_undoes_the_admission_and_is_raised(scene: Sce
     assert await scene.store.find_conversation(ALICE, "chat") is None
 
 
-async def test_conversation_that_must_exist_is_not_created(scene: Scene) -> None:
-    with pytest.raises(NotFound):
-        await scene.admit("missing", must_exist=True)
-
-
 async def test_after_turn_of_another_conversation_is_refused(scene: Scene) -> None:
     other = await scene.ran("other", "a")
 
@@ -184,7 +179,6 @@ def _admission(conversation: str) -> Admission:
         turn_id="turn_1",  # type: ignore[arg-type]
         caller=ALICE,
         conversation_id=ConversationId(conversation),
-        must_exist=False,
         request=TurnRequest(input="hello"),
         agent="assistant",
         model=None,

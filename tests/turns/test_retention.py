@@ -40,7 +40,6 @@ async def a_turn(store: SqliteStore, *, over: bool) -> Turn:
             turn_id=new_turn_id(),
             caller=ANONYMOUS,
             conversation_id=new_conversation_id(),
-            must_exist=False,
             request=TurnRequest(input="hi"),
             agent="assistant",
             model=None,
