@@ -55,11 +55,12 @@ class ObservedInvoker:
     async def _invoke(self, frame: RunFrame, context: ToolContext[Any], arguments: str) -> Any:
         call = frame.call(context.tool_call_id)
         arguments = frame.turn.edited_arguments.get(context.tool_call_id, arguments)
-        if not _is_object(arguments):
+        is_callers = context.tool_call_id in frame.turn.supplied
+        if not is_callers and not _is_object(arguments):
             if call:
                 call.raised = NOT_AN_OBJECT
             return NOT_AN_OBJECT
-        if context.tool_call_id not in frame.turn.supplied:
+        if not is_callers:
             reason = await frame.tool_denied(self._name, context.tool_call_id, arguments)
             if reason is not None:
                 return blocked_output(reason)

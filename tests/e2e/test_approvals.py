@@ -217,6 +217,14 @@ async def test_edited_arguments_must_fit_the_tool(
     assert shapes(await client.items(ended["conversation_id"]))[2] == ("output", "yes yes yes ")
 
 
+async def test_edited_arguments_can_mend_what_is_no_json(client: TurnwireClient, scenario: Scenario) -> None:
+    turn = await paused(client, scenario, calls({"name": "guarded", "arguments": "oops"}), LAST)
+    assert approvals(turn)[0]["arguments"] is None
+    await answered(client, turn["id"], decisions(turn, arguments={"q": "kelp"}))
+    assert shapes(await client.items(turn["conversation_id"]))[2] == FOUND
+    assert (await scenario.last_request()).problems == []
+
+
 async def test_automatic_approval_is_refused_where_it_is_not_allowed(
     client: TurnwireClient, scenario: Scenario
 ) -> None:
@@ -299,6 +307,15 @@ async def test_events_of_a_nested_agent_say_whose_they_are_over_the_pause(
         "approval.decided",
         "tool_call.completed",
     ]
+
+
+async def test_an_approved_tools_output_can_be_the_answer(client: TurnwireClient, scenario: Scenario) -> None:
+    turn = await paused(client, scenario, GUARDED, agent="brief")
+    ended = await answered(client, turn["id"], decisions(turn))
+    assert (ended["status"], ended["output_text"]) == ("completed", FOUND[1])
+    kept = [USER, CALLED, FOUND, ("assistant", FOUND[1])]
+    assert shapes(await client.items(turn["conversation_id"])) == kept
+    check_log(await client.log(turn["id"]), ended)
 
 
 async def test_a_conversation_goes_on_after_approved_and_rejected_calls(

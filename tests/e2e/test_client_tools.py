@@ -71,6 +71,18 @@ async def test_an_output_that_says_how_it_went_is_read(client: TurnwireClient, s
     assert (completed["read_page"]["status"], completed["read_page"]["error"]) == ("error", "no such page")
 
 
+async def test_arguments_that_are_no_object_are_the_callers_to_make_something_of(
+    either_client: TurnwireClient, scenario: Scenario
+) -> None:
+    client = either_client
+    turn = await paused(client, scenario, calls({"name": "ask_page", "arguments": "oops"}), LAST)
+    assert turn["pause"]["tool_calls"][0]["arguments"] is None
+    ended = await answered(client, turn["id"], outputs(turn, "Please ask again."))
+    assert ended["status"] == "completed"
+    assert shapes(await client.items(turn["conversation_id"]))[2] == ("output", "Please ask again.")
+    assert (await scenario.last_request()).problems == []
+
+
 async def test_outputs_can_come_one_by_one_and_again(client: TurnwireClient, scenario: Scenario) -> None:
     turn = await paused(client, scenario, calls(call("ask_page"), call("read_page")), LAST)
     first, second = outputs(turn, "one", "two")["outputs"]

@@ -117,8 +117,8 @@ def check_steps(frames: list[Frame]) -> None:
                 case "step.completed":
                     assert not open_calls
                     assert frame.data["usage"]["total_tokens"] == 18
-    started = [f.data["agent"] for f in frames if f.type == "agent.started"]
-    assert len(started) == len(set(started)), started
+        started = [f.data["agent"] for f in of_run if f.type == "agent.started"]
+        assert len(started) == len(set(started)), started
 
 
 def check_approvals(frames: list[Frame]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agents import Agent, HostedMCPTool, RunContextWrapper, Tool, function_tool
+from agents import Agent, AgentToolStreamEvent, HostedMCPTool, RunContextWrapper, Tool, function_tool
 
 from app.runtime.progress import report
 from app.runtime.workflow import Workflow, WorkflowRun, WorkflowTurn
@@ -70,6 +70,18 @@ chief = Agent(
     instructions="Delegate.",
     tools=[clerk.as_tool(tool_name="ask_clerk", tool_description="Ask the clerk"), guarded, open_lookup],
 )
+
+
+async def _hears(event: AgentToolStreamEvent) -> None:
+    """What a nested agent streams is heard by nobody here."""
+
+
+head = Agent(
+    name="head",
+    instructions="Delegate twice.",
+    tools=[chief.as_tool(tool_name="ask_chief", tool_description="Ask the chief", on_stream=_hears)],
+)
+brief = Agent(name="brief", instructions="Be brief.", tools=[guarded], tool_use_behavior="stop_on_first_tool")
 guest = Agent(name="guest", instructions="Count.", tools=[visits])
 remote = Agent(
     name="remote",
@@ -101,7 +113,7 @@ class Patient(Workflow):
         yield WorkflowRun(guard, turn.input, max_approval_rounds=1)
 
 
-PAUSING = [guard, porter, revolving, chief, guest, remote, Patient()]
+PAUSING = [guard, porter, revolving, chief, head, brief, guest, remote, Patient()]
 _warden = Agent(name="warden", instructions="Ask first.", tools=TOOLS)
 RENAMED = [_warden, Agent(name="porter", instructions="Hand over.", handoffs=[_warden])]
 """After a deploy: `guard` and `chief` are gone, and `porter` hands over to somebody else."""
