@@ -182,7 +182,7 @@ async def _opened_runtime(
     stack.push_async_callback(servers.aclose)
     agent_runner = TurnAgentRunner(models, registry.adopt, tracing=tracing)
     stack.enter_context(installed(agent_runner))
-    preparation = Preparation(registry, models)
+    preparation = Preparation(registry, models, sandboxes.check)
     plans = Plans(preparation, contexts, artifacts, sandboxes, tracing)
     limits = RunLimits(
         settings.max_steps, settings.history_items, settings.max_tool_output_bytes, settings.reasoning_ids

@@ -11,6 +11,7 @@ from typing import Any
 
 from agents import Agent, FunctionTool, Handoff, HostedMCPTool, Model, Tool
 from agents.mcp import MCPServer
+from agents.sandbox import SandboxAgent
 
 from app.domain.json_types import JsonObject
 from app.runtime.outputs import plain_json
@@ -20,6 +21,11 @@ from app.runtime.workflow import Workflow
 def reachable(agent: Agent[Any]) -> Iterator[Agent[Any]]:
     """Each agent of the graph once, `agent` first, nearer ones before farther ones."""
     return _walk(agent, lambda each: [*handoff_targets(each), *_agents_behind_tools(each)])
+
+
+def works_in_sandbox(agent: Agent[Any]) -> bool:
+    """True if one of the agents that it leads to does."""
+    return any(isinstance(each, SandboxAgent) for each in reachable(agent))
 
 
 def reachable_by_handoff(agent: Agent[Any]) -> Iterator[Agent[Any]]:

@@ -26,7 +26,7 @@ from agents.exceptions import (
 
 from app.domain.turn import TurnError
 from app.domain.usage import TokenCounts
-from app.errors import ShuttingDown, StoreUnavailable
+from app.errors import SandboxUnavailable, ShuttingDown, StoreUnavailable
 from app.runtime.models.provider_errors import ProviderError, read_error, turn_code
 
 RETRYABLE: Final = frozenset(
@@ -170,6 +170,8 @@ def _told(error: BaseException) -> _Told:
             return "policy_denied", f"The policy forbids this model call: {error}", None
         case StoreUnavailable() | ShuttingDown():
             return error.code, error.detail, error.retry_after_s
+        case SandboxUnavailable():
+            return "tool_failed", error.detail, None
         case openai.OpenAIError():
             return _told_by_client(error)
         case httpx2.HTTPError():

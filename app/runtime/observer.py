@@ -91,7 +91,7 @@ class RunScope(Protocol):
     async def permit(
         self, model: str, instructions: str | None, items: Sequence[Item], tools: Sequence[Tool]
     ) -> None:
-        """Asked before a model call begins. Raises PolicyDenied."""
+        """Asked before a model call begins, which is offered these tools. Raises PolicyDenied."""
         ...
 
     async def tool_denied(self, tool: str, call_id: str, arguments: str) -> str | None:

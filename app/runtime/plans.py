@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from agents import Agent, RunConfig
 from agents.run_config import SandboxRunConfig
-from agents.sandbox import SandboxAgent
 from agents.sandbox.session.sandbox_client import BaseSandboxClient
 
 from app.domain.conversation import NewItem
@@ -18,7 +17,7 @@ from app.domain.json_types import Item, JsonObject
 from app.domain.ports import ArtifactKeeper, RunJob
 from app.domain.turn import Turn
 from app.runtime import contexts
-from app.runtime.agent_graph import reachable
+from app.runtime.agent_graph import works_in_sandbox
 from app.runtime.contexts import ContextFactory
 from app.runtime.observer import current_scope
 from app.runtime.preparation import Preparation
@@ -82,7 +81,7 @@ class Plans:
 
     def _sandboxed(self, turn: Turn, agent: Agent[Any]) -> RunConfig | None:
         """Never the SDK's own local backend, which confines nothing: ours, if an agent needs one."""
-        if not any(isinstance(each, SandboxAgent) for each in reachable(agent)):
+        if not works_in_sandbox(agent):
             return None
         sandbox = SandboxRunConfig(client=self._sandboxes.client(turn.id))
         return RunConfig(sandbox=sandbox, group_id=turn.conversation_id)

@@ -1,10 +1,10 @@
 """From a request to what runs: which agent, which model, which input, with which overrides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from agents import Agent, GuardrailFunctionOutput, InputGuardrail, Model, ModelSettings, RunContextWrapper
+from agents import Agent, GuardrailFunctionOutput, InputGuardrail, Model, ModelSettings, RunContextWrapper, Tool
 from openai.types.shared import Reasoning
 
 from app.domain.conversation import NewItem
@@ -12,7 +12,7 @@ from app.domain.json_types import JsonObject
 from app.domain.ports import Prepared
 from app.domain.turn import TurnRequest
 from app.errors import AgentNotFound, InvalidRequest, ModelNotFound
-from app.runtime.agent_graph import names_in_use
+from app.runtime.agent_graph import names_in_use, works_in_sandbox
 from app.runtime.inputs import normalise
 from app.runtime.observer import current_scope
 from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
@@ -28,9 +28,11 @@ LAST = "@last"
 class Preparation:
     """Checks requests against the registered agents and models, and builds the agent that a turn runs."""
 
-    def __init__(self, registry: Registry, models: Providers) -> None:
+    def __init__(self, registry: Registry, models: Providers, check_sandbox: Callable[[], None]) -> None:
+        """`check_sandbox` raises SandboxUnavailable where the service has none."""
         self._registry = registry
         self.models = models
+        self._check_sandbox = check_sandbox
 
     def prepare(
         self, request: TurnRequest, *, agent: str | None = None, last_agent: str | None = None
@@ -46,6 +48,8 @@ class Preparation:
         chosen = self._registry.get(name)
         if isinstance(chosen, Workflow):
             _check_workflow_overrides(request, chosen)
+        if chosen.needs_sandbox if isinstance(chosen, Workflow) else works_in_sandbox(chosen):
+            self._check_sandbox()
         model = self._model(request, chosen)
         self._check_client_tools(request, chosen)
         if request.output_schema is not None:
@@ -79,6 +83,10 @@ class Preparation:
     def adopt(self, agent: Agent[Any]) -> None:
         """Take in an agent that was made during a turn."""
         self._registry.adopt(agent)
+
+    def observe_made(self, tools: Sequence[Tool]) -> None:
+        """Take in tools that the SDK has made during a turn."""
+        self._registry.observe_made(tools)
 
     def agent_for(self, request: TurnRequest, agent: Agent[Any]) -> Agent[Any]:
         """The first agent of a turn, with the request's overrides; the registered one is left as it is."""

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents import Agent, FunctionTool
+from agents import Agent, FunctionTool, Tool
+from agents.tool import ToolOriginType, get_function_tool_origin
 
 from app.domain.json_types import JsonObject
 from app.errors import AgentNotFound
@@ -257,9 +258,24 @@ class Registry:
         """A tool that is not an agent's own (a caller's), made one of the service's."""
         return self._adoption.observe_tool(tool)
 
+    def observe_made(self, tools: Sequence[Tool]) -> None:
+        """Tools that the SDK has made during a run, a sandbox's, as the service runs them.
+
+        It runs the very objects that it offers to the model, so these are changed and not copied. Those of MCP
+        servers are watched where they call the server.
+        """
+        for tool in tools:
+            if isinstance(tool, FunctionTool) and not _is_of_mcp(tool):
+                tool.on_invoke_tool = self.observe(tool).on_invoke_tool
+
     def adopt(self, agent: Agent[Any]) -> None:
         """Take in an agent that was made during a turn, before it runs. Cheap if it is known."""
         self._adoption.watch(agent)
+
+
+def _is_of_mcp(tool: FunctionTool) -> bool:
+    origin = get_function_tool_origin(tool)
+    return origin is not None and origin.type is ToolOriginType.MCP
 
 
 def agents_of(runnable: Runnable) -> list[Agent[Any]]:

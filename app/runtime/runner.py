@@ -124,6 +124,7 @@ class Runner:
             policy=self._policies(job.turn),
             origins=origins,
             omit_reasoning_ids=self._limits.reasoning_ids == "omit",
+            observe_made=self._preparation.observe_made,
         )
         if state is not None:
             state.notes.go_on(scope)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 
-from agents import Tool
+from agents import RunConfig, Tool
 
 from app.domain.conversation import NewItem
 from app.domain.events import (
@@ -91,6 +91,7 @@ class TurnScope:
         policy: TurnPolicy | None = None,
         origins: Mapping[str, str] | None = None,
         omit_reasoning_ids: bool = False,
+        observe_made: Callable[[Sequence[Tool]], None] = lambda tools: None,
     ) -> None:
         self.sink = sink
         self.items = list(recorded)
@@ -120,6 +121,10 @@ class TurnScope:
         self.origins = dict(origins or {})
         """Which upstream made an item, by its id and call id."""
         self.omit_reasoning_ids = omit_reasoning_ids
+        self.observe_made = observe_made
+        """Takes in tools that the SDK has made for a run and offers to the model."""
+        self.run_config: RunConfig | None = None
+        """The top agent's: what the caller wants of every agent of the turn stands in it."""
         self._refused: dict[str, str | None] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -216,6 +221,7 @@ class RunFrame:
     async def permit(
         self, model: str, instructions: str | None, items: Sequence[Item], tools: Sequence[Tool]
     ) -> None:
+        self.turn.observe_made(tools)
         policy = self.turn.policy
         if policy is None:
             return

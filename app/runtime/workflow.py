@@ -85,6 +85,8 @@ class Workflow(ABC):
     name: str
     description: str = ""
     examples: tuple[str, ...] = ()
+    needs_sandbox: bool = False
+    """True: where the service has no sandboxes, a turn is refused before it begins."""
 
     @property
     @abstractmethod

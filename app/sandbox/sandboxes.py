@@ -40,12 +40,16 @@ class Sandboxes:
 
     def client(self, turn_id: TurnId) -> BaseSandboxClient[Any]:
         """For the `RunConfig.sandbox` of the turn's runs. Raises SandboxUnavailable."""
+        self.check()
         of_turn = self._workspaces.open(turn_id)
         if self.backend == "bubblewrap":
             return BubblewrapClient(self._confiner, of_turn)
-        if self.backend == "unsafe_local":
-            return UnsafeLocalClient(of_turn, self._confiner.launcher)
-        raise SandboxUnavailable(f"this agent works in a sandbox, and there is none here: {self.reason}")
+        return UnsafeLocalClient(of_turn, self._confiner.launcher)
+
+    def check(self) -> None:
+        """Raises SandboxUnavailable where there are none."""
+        if self.backend == "off":
+            raise SandboxUnavailable(f"This agent works in a sandbox, and there is none here: {self.reason}.")
 
     @asynccontextmanager
     async def session(

@@ -43,6 +43,7 @@ class HealthcareSupport(Workflow):
     """The built-in agent `healthcare_support`."""
 
     name = NAME
+    needs_sandbox = True
 
     def __init__(self, sandboxes: Sandboxes, records: Records | None = None) -> None:
         self._sandboxes = sandboxes
