@@ -14,6 +14,8 @@ from app.domain.json_types import Item, JsonObject
 from app.domain.turn import timestamp
 
 T = TypeVar("T")
+BOOKKEEPING = "provider_data"
+"""What our wires note on an item, so that its provider gets it back: no part of what was said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class StoredItem:
             "turn_id": self.turn_id,
             "created_at": timestamp(self.created_at),
             "superseded": self.superseded,
-            "item": self.item,
+            "item": {name: value for name, value in self.item.items() if name != BOOKKEEPING},
         }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from agents import Agent, ModelProvider, RunConfig, RunResult, RunResultStreaming, RunState
+from agents import Agent, ModelProvider, ModelSettings, RunConfig, RunResult, RunResultStreaming, RunState
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 from agents.tool_context import ToolContext
 
@@ -27,9 +27,7 @@ from app.runtime.tracing import Tracing
 class TurnAgentRunner(AgentRunner):
     """The default runner while the service runs. Outside of a turn it is the SDK's own."""
 
-    def __init__(
-        self, models: ModelProvider, adopt: Callable[[Agent[Any]], None], *, tracing: Tracing
-    ) -> None:
+    def __init__(self, models: ModelProvider, adopt: Callable[[Agent[Any]], None], *, tracing: Tracing) -> None:
         super().__init__()
         self._models = models
         self._adopt = adopt
@@ -40,6 +38,7 @@ class TurnAgentRunner(AgentRunner):
         token = current_scope.set(frame)
         try:
             options["hooks"] = RunWatcher(frame, options.get("hooks"))
+            frame.turn.run_config = options.get("run_config")
             return super().run_streamed(agent, input, **options)
         finally:
             current_scope.reset(token)
@@ -82,11 +81,16 @@ class TurnAgentRunner(AgentRunner):
             frame = outer.turn.nested(call_id, go_on=isinstance(input, RunState))
         frame.agent = agent.name
         options["hooks"] = RunWatcher(frame, options.get("hooks"))
-        options["run_config"] = self._ours(options.get("run_config"))
+        options["run_config"] = self._ours(options.get("run_config"), outer.turn.run_config)
         return frame
 
-    def _ours(self, config: RunConfig | None) -> RunConfig:
-        ours = dataclasses.replace(config or RunConfig(), model_provider=self._models)
+    def _ours(self, given: RunConfig | None, turn: RunConfig | None) -> RunConfig:
+        """The run's own configuration, on our provider; what it leaves open is as the caller wants it."""
+        config, turn = given or RunConfig(), turn or RunConfig()
+        settings = (turn.model_settings or ModelSettings()).resolve(config.model_settings)
+        ours = dataclasses.replace(
+            config, model_provider=self._models, model=config.model or turn.model, model_settings=settings
+        )
         return self._tracing.applied(ours)
 
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from app.domain.json_types import Item
+from app.runtime.models.long_ids import MAX_ID, without_long_ids
 
-MAX_ID: Final = 64
 OUR_IDS: Final = ("item_", "__fake_id__")
 """How ids begin that no provider has given: none may go back to one."""
 
@@ -122,7 +122,7 @@ def _clean(item: Item, kind: str) -> Item:
         _clean_reasoning(clean)
     elif kind.endswith("_output") and isinstance(clean.get("output"), list):
         clean["output"] = [_part(p) for p in clean["output"]]
-    return _without_long_ids(clean) if _holds_long_id(clean) else clean
+    return without_long_ids(clean)
 
 
 def _content(message: Item) -> Any:
@@ -166,28 +166,3 @@ def _clean_reasoning(item: Item) -> None:
 
 def _may_go_back(item_id: Any) -> bool:
     return isinstance(item_id, str) and 0 < len(item_id) <= MAX_ID and not item_id.startswith(OUR_IDS)
-
-
-def _holds_long_id(value: Any) -> bool:
-    """Asked of every item of every request: nearly none does, and a copy costs more than the look."""
-    if isinstance(value, dict):
-        item_id = value.get("id")
-        if isinstance(item_id, str) and len(item_id) > MAX_ID:
-            return True
-        value = value.values()
-    elif not isinstance(value, list):
-        return False
-    return any(_holds_long_id(v) for v in value if isinstance(v, dict | list))
-
-
-def _without_long_ids(value: Any) -> Any:
-    """Drop `id`s over 64 characters at any depth: the API refuses the whole request for one."""
-    if isinstance(value, dict):
-        return {
-            k: _without_long_ids(v) if isinstance(v, dict | list) else v
-            for k, v in value.items()
-            if not (k == "id" and isinstance(v, str) and len(v) > MAX_ID)
-        }
-    if isinstance(value, list):
-        return [_without_long_ids(v) if isinstance(v, dict | list) else v for v in value]
-    return value

@@ -13,6 +13,7 @@ from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure, reported_failure
 from app.runtime.models.counts import token_counts
 from app.runtime.models.json_frames import dumps, mended
+from app.runtime.models.long_ids import without_long_ids
 from app.runtime.models.provider_errors import read_error
 from app.runtime.models.reply import SILENT_TYPES, Output, Reply, Text, cut_short, protocol_failure
 from app.runtime.models.response_items import (
@@ -251,7 +252,7 @@ class ResponsesDecoder:
 
     def _close(self, opened: OpenItem, item: JsonObject) -> None:
         """An item is whole: what its pieces said fills what it leaves out."""
-        whole: Item = mended({**item, "id": opened.item_id})
+        whole: Item = without_long_ids(mended({**item, "id": opened.item_id}))
         self._announce(opened, item)
         self._settle_pieces(opened)
         if opened.type in CALLS:
