@@ -96,10 +96,11 @@ async def test_a_full_queue_is_429(hasty_client: TurnwireClient, scenario: Scena
     await scenario.script({"tool_calls": [call]})
     first = await hasty_client.start("first", agent="worker")
     await scenario.held("tool")
-    await queue(hasty_client, first["conversation_id"], "second")
+    second = await queue(hasty_client, first["conversation_id"], "second")
     response = await hasty_client.post("third", conversation=first["conversation_id"], on_conflict="enqueue")
     assert (response.status_code, response.json()["code"]) == (429, "queue_full")
     await scenario.release("tool")
+    await hasty_client.ended(second["id"])
     assert len(await hasty_client.turns(first["conversation_id"])) == 2
 
 

@@ -35,7 +35,6 @@ async def ended(client: TurnwireClient, turn: JsonObject) -> JsonObject:
         pytest.param({"status": 401, "body": {"error": {"message": "x"}}}, "upstream_auth", False, id="401"),
         pytest.param({"status": 429, "body": {"error": {"message": "x"}}}, "rate_limited", True, id="429"),
         pytest.param({"text": "one", "frames": 1, "end": "reset"}, "upstream_protocol", True, id="a reset"),
-        pytest.param({"text": "one", "frames": 1}, "upstream_protocol", True, id="an end too soon"),
         pytest.param({"text": "one", "frames": 1, "end": "hang"}, "upstream_timeout", True, id="silence"),
         pytest.param({"status": 200, "body": "<html>"}, "upstream_protocol", True, id="HTML"),
     ],
@@ -50,6 +49,18 @@ async def test_a_failure_before_any_text_leaves_nothing(
     assert "html" not in turn["error"]["message"]
     assert await hasty_client.items(turn["conversation_id"]) == []
     await the_next_turn_is_valid(hasty_client, scenario, turn["conversation_id"], [])
+
+
+async def test_an_answer_that_ends_before_it_began_is_asked_for_once_more(
+    hasty_client: TurnwireClient, scenario: Scenario
+) -> None:
+    cut = {"text": "one", "frames": 1}
+    await scenario.script(cut, {"text": "Here."}, cut, cut)
+    good = await hasty_client.run("hello")
+    bad = await ended(hasty_client, await hasty_client.run("hello"))
+    assert (good["status"], good["output_text"]) == ("completed", "Here.")
+    assert (bad["status"], bad["error"]["code"]) == ("failed", "upstream_protocol")
+    assert await hasty_client.items(bad["conversation_id"]) == []
 
 
 @pytest.mark.parametrize(
@@ -106,11 +117,13 @@ async def test_a_response_that_fails_is_a_failure(
     responses_service: ServiceProcess, scenario: Scenario
 ) -> None:
     client = TurnwireClient(responses_service.base_url, model=scenario.model)
-    await scenario.replay("responses-failed")
+    await scenario.replay("responses-failed-late")
     turn = await ended(client, await client.run("hello"))
+    kept = shapes(await client.items(turn["conversation_id"]))
     await client.aclose()
     assert (turn["status"], turn["error"]["code"]) == ("failed", "upstream_error")
     assert "the model stumbled" in turn["error"]["message"]
+    assert kept == [HELLO, ("assistant", "It is ")]
 
 
 async def test_no_answer_shows_a_key(hasty_client: TurnwireClient, scenario: Scenario) -> None:
