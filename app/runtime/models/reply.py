@@ -7,6 +7,7 @@ from app.domain.json_types import Item
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.json_frames import TextJoiner
+from app.runtime.models.long_ids import without_long_ids
 from app.runtime.observer import ModelCallObserver
 
 SILENT_TYPES: Final = frozenset({"reasoning", "compaction"})
@@ -93,6 +94,7 @@ class Output:
     _held: list[Item] = field(default_factory=list)
 
     def done(self, item: Item) -> None:
+        item = without_long_ids(item)
         self.items.append(item)
         if item["type"] in SILENT_TYPES:
             self._held.append(item)
