@@ -177,6 +177,7 @@ NEW_CONVERSATION: Responses = {
 CONVERSATION_PAGE: Responses = {200: _answer("A page of conversations.", _json("ConversationPage"))}
 ITEM_PAGE: Responses = {200: _answer("A page of items.", _json("ItemPage"))}
 OBJECT: Responses = {200: _answer("The object.", {"application/json": {"schema": {"type": "object"}}})}
+APPROVAL_PAGE: Responses = {200: _answer("What waits for a person.", _json("ApprovalPage"))}
 OBJECT_PAGE: Responses = {200: _answer("A page of objects.", _json("ObjectPage"))}
 NO_CONTENT: Responses = {204: {"description": "Done.", "headers": REQUEST_ID}}
 HEALTH: Responses = {200: _answer("Alive.", _json("Health", {"status": "ok"}))}

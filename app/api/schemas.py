@@ -131,6 +131,21 @@ class ApprovalShape(Shape):
     arguments: dict[str, Any] | None
 
 
+class AskedApprovalShape(ApprovalShape):
+    """An approval as it stands in the list of what waits."""
+
+    model_config = ConfigDict(extra="forbid", title="AskedApproval")
+    turn_id: str
+    conversation_id: str
+    user: str | None = Field(description="The caller's user whose turn asks.")
+    pause_id: str
+    status: Literal["pending", "approved", "rejected", "cancelled"]
+    reason: str | None
+    created_at: Timestamp
+    expires_at: Timestamp
+    decided_at: Timestamp | None
+
+
 class PendingCallShape(Shape):
     model_config = ConfigDict(extra="forbid", title="PendingCall")
     call_id: str
@@ -221,6 +236,10 @@ class ConversationPage(PageShape):
 
 class ItemPage(PageShape):
     data: list[StoredItemShape]
+
+
+class ApprovalPage(PageShape):
+    data: list[AskedApprovalShape]
 
 
 class ObjectPage(PageShape):

@@ -14,6 +14,7 @@ from app.domain.events import (
     ToolCallCompleted,
     ToolCallRequested,
     ToolCallStarted,
+    TurnPaused,
 )
 from app.domain.ledger import Ledger
 from app.domain.usage import TokenCounts, Usage
@@ -107,3 +108,33 @@ def test_usage_sums_all_calls_and_only_the_top_agents_move_the_context() -> None
     assert shown is not None
     assert (shown["total_tokens"], shown["context_tokens"], shown["requests"]) == (114, 15, 2)
     assert {m["model"] for m in shown["by_model"]} == {"m", "small"}
+
+
+def cost(tokens: int, model: str = "m") -> Usage:
+    return Usage.of_call(model, TokenCounts(requests=1, total_tokens=tokens))
+
+
+def test_what_a_model_call_has_cost_counts_before_its_step_is_completed_and_once() -> None:
+    ledger = ledger_after(StepStarted(1, "main"))
+    ledger.spend(cost(15), top_level=True)
+    assert ledger.usage_so_far.as_json() == cost(15).as_json()
+    assert ledger.usage.as_json() is None
+    ledger.apply(StepCompleted(1, "main", cost(15).as_json()))
+    assert ledger.usage_so_far.as_json() == ledger.usage.as_json() == cost(15).as_json()
+
+
+def test_the_cost_of_a_step_that_is_open_over_a_pause_is_known_from_the_pause() -> None:
+    before, open_cost = cost(15), cost(99, "small")
+    paused = before.plus(open_cost, top_level=True)
+    ledger = ledger_after(
+        StepStarted(1, "main"),
+        StepCompleted(1, "main", before.as_json()),
+        StepStarted(2, "main"),
+        TurnPaused({"usage": paused.as_json()}),
+    )
+    assert ledger.usage_so_far.as_json() == paused.as_json()
+    ((closed, _),) = ledger.closing()
+    assert isinstance(closed, StepCompleted)
+    assert closed.usage == open_cost.as_json()
+    ledger.apply(closed)
+    assert ledger.usage.as_json() == ledger.usage_so_far.as_json() == paused.as_json()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from app.api import schemas
 from tests.e2e.checks import check_log
 from tests.e2e.pauses import CALLED, FOUND, GUARDED, LAST, USER, call, calls
 from tests.service.answers import answer, answered, approvals, decisions, following
@@ -244,6 +245,7 @@ async def test_what_waits_is_listed_for_its_caller_until_it_is_decided(
     turn = await paused(mine, scenario, TWO, LAST)
     page = (await mine.http.get("/v1/approvals?status=pending")).json()
     assert page["has_more"] is False
+    schemas.ApprovalPage.model_validate(page, strict=True)
     by_id = {one["approval_id"]: one for one in page["data"]}
     for asked in approvals(turn):
         listed = by_id[asked["approval_id"]]

@@ -118,7 +118,7 @@ async def test_tools_of_the_server_run_at_once_and_not_again(
 ) -> None:
     mixed = calls(call("open_lookup", q="moss"), call("ask_page"), call("guarded", q="kelp"))
     await scenario.script(mixed, LAST)
-    async with client.stream(USER[1], agent="guard", **CLIENTS) as stream:
+    async with client.stream(USER[1], agent="guard", tools=CLIENTS["tools"]) as stream:
         frames = await stream.rest()
     completed = [f.data["tool"] for f in frames if f.type == "tool_call.completed"]
     assert completed == ["open_lookup"]

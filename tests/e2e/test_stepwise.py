@@ -20,7 +20,7 @@ async def stepping(
     client: TurnwireClient, scenario: Scenario, *replies: JsonObject, **fields: Any
 ) -> JsonObject:
     await scenario.script(*(replies or (STEP, STEP, LAST)))
-    turn = await client.run(USER[1], **{"agent": "guard", "stepwise": True} | fields)
+    turn = await client.run(USER[1], agent="guard", stepwise=True, **fields)
     assert (turn["status"], turn["pause"]["reason"]) == ("paused", "step"), turn
     return turn
 

@@ -16,7 +16,7 @@ from app.api.dependencies import (
     GivenLastEventId,
     NewestFirst,
 )
-from app.api.documented import CONTINUED, OBJECT_PAGE, problems
+from app.api.documented import APPROVAL_PAGE, CONTINUED, problems
 from app.api.negotiation import Form
 from app.api.routes.router import api_router
 from app.api.routes.turns import known_answer
@@ -83,7 +83,7 @@ async def resume(turn_id: str, body: ResumeRequest, to: Continuation) -> Respons
     return await to.answer(body, lambda: to.api.turns.resume(to.caller, turn_id, body.pause_id, to.idempotency))
 
 
-@router.get("/approvals", responses={**OBJECT_PAGE, **problems(400, 422)})
+@router.get("/approvals", responses={**APPROVAL_PAGE, **problems(400, 422)})
 async def list_approvals(
     api: GivenApi,
     caller: GivenCaller,
