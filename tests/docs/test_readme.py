@@ -142,6 +142,11 @@ def test_the_agent_of_the_example_is_found_and_has_its_tool(tmp_path: Path) -> N
     assert "weather" in json.dumps(agent["tools"])
 
 
+def test_the_desk_lists_its_scenarios(shell: Shell) -> None:
+    told = json.loads(shell.run("The healthcare support desk"))
+    assert "messy_ambiguous_knee_case" in told["examples"]
+
+
 def test_every_make_command_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     for page in ("README.md", "CONTRIBUTING.md", "docs/performance.md"):

@@ -54,9 +54,8 @@ async def client(service: ServiceProcess, scenario: Scenario) -> AsyncIterator[T
 
 
 def files(*given: tuple[str, bytes] | tuple[str, bytes, str]) -> str:
-    return json.dumps(
-        [[name, base64.b64encode(content).decode(), *(media or [None])] for name, content, *media in given]
-    )
+    entries = ((name, base64.b64encode(content).decode(), media) for name, content, *media in given)
+    return json.dumps([[name, text, *(media or (None,))] for name, text, media in entries])
 
 
 async def filed(client: TurnwireClient, *given: tuple[str, bytes] | tuple[str, bytes, str]) -> JsonObject:

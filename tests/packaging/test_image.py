@@ -130,6 +130,15 @@ def test_each_tag_is_the_same_base_with_its_own_packages(name: str) -> None:
     assert list(stages())[-1] == "full"
 
 
+def test_the_image_has_what_confines_commands_of_sandbox_agents() -> None:
+    assert BASE.base == "system"
+    assert any("install" in run and " bubblewrap" in run for run in stages()["system"].all("RUN"))
+    compose = (ROOT / "docker-compose.yml").read_text()
+    for option in ("seccomp=unconfined", "apparmor=unconfined", "systempaths=unconfined"):
+        assert f"# - {option}" in compose
+        assert option in (ROOT / "docs/sandboxes.md").read_text()
+
+
 def test_every_file_that_is_copied_passes_the_ignore_file() -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     copied = {word for text in stages()["build"].all("COPY") for word in text.split()[:-1]}
