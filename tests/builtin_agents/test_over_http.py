@@ -1,6 +1,8 @@
 """The desk over HTTP: the real service, its sandboxes, and an upstream that the brain plays."""
 
+import json
 import shutil
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from app.domain.ids import new_turn_id
 from tests.builtin_agents.brains import HELD, INSISTING, SLEEPING, STAGES
 from tests.sandbox.processes import sleepers, until
 from tests.service.client import TurnwireClient
+from tests.service.collector import Collector, collecting
 from tests.service.process import REPOSITORY, ServiceProcess
 from tests.service.sse import Frame
 from tests.upstream.client import UpstreamControl
@@ -171,16 +174,41 @@ async def test_a_sixth_round_of_approvals_ends_the_turn(
     await until(lambda: _workspaces(desk_service) == [])
 
 
+def _decided_by_curl(service: ServiceProcess, turn: JsonObject) -> JsonObject:
+    """Approve by the command that a person would type."""
+    decisions = [{"approval_id": a["approval_id"], "decision": "approve"} for a in turn["pause"]["approvals"]]
+    command = ["curl", "--silent", "--show-error", "--fail", "-H", "content-type: application/json"]
+    command += ["-H", "accept: application/json", "-d", json.dumps({"decisions": decisions})]
+    done = subprocess.run(
+        [*command, f"{service.base_url}/v1/turns/{turn['id']}/decisions"],
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    answered: JsonObject = json.loads(done.stdout)
+    return answered
+
+
 async def test_a_killed_service_goes_on_with_the_knee_case_once_it_is_approved(
     tmp_path: Path, brain_origin: str
 ) -> None:
-    with ServiceProcess(tmp_path, brain_origin, **PLAIN) as service:
+    with (
+        collecting() as collector,
+        ServiceProcess(tmp_path, brain_origin, **PLAIN, **traced(collector)) as service,
+    ):
         async with _client(service) as desk:
             paused = await desk.run(KNEE, agent=AGENT)
         assert paused["status"] == "paused"
-        service.restart()
+        collector.wait(f"turn {AGENT}")
+        service.kill()
+        (kept,) = _workspaces(service)
+        assert (kept.name, any(kept.rglob("policy_findings.md"))) == (paused["id"], True)
+        (service.folder / "workspaces" / new_turn_id() / "of-a-crash").mkdir(parents=True)
+        service.start()
+        service.wait_ready()
+        assert _workspaces(service) == [kept]
+        turn = _decided_by_curl(service, paused)
         async with _client(service) as desk:
-            turn = await _decide(desk, paused, "approve")
             assert turn["status"] == "completed", turn["error"]
             assert turn["output"]["resolution"]["handoff_id"].startswith("HUMAN-")
             assert b"HR.1" in await _artifact(desk, turn, "policy_findings.md")
@@ -188,6 +216,24 @@ async def test_a_killed_service_goes_on_with_the_knee_case_once_it_is_approved(
         traces = {f.data["data"]["trace_id"] for f in started if f.data["name"] == "trace_ready"}
         assert traces == {turn["output"]["trace_id"]}
         await until(lambda: _workspaces(service) == [])
+        collector.wait("invoke_agent HealthcareMemoryAgent", "execute_tool route_to_human_queue")
+        assert service.terminate() == 0
+    _check_traces(collector, turn)
+
+
+def traced(collector: Collector) -> dict[str, str]:
+    return {"TURNWIRE_TRACING": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.address}
+
+
+def _check_traces(collector: Collector, turn: JsonObject) -> None:
+    """One trace over the main run, its resume after the restart and the recap; the scenario is its group."""
+    spans = collector.spans()
+    assert {f"trace_{span.trace_id}" for span in spans} == {turn["output"]["trace_id"]}
+    assert {span.attributes["turnwire.group.id"] for span in spans} == {KNEE}
+    runs = {s.span_id: s.attributes["turnwire.run"] for s in spans if s.name == f"turn {AGENT}"}
+    assert sorted(runs.values()) == [1, 2]
+    assert {"invoke_agent HealthcareBenefitsAgent", "execute_tool exec_command"} <= {s.name for s in spans}
+    assert turn["output"]["trace_url"] is None
 
 
 @pytest.mark.parametrize("stage", [*STAGES, "memory"])
@@ -203,6 +249,19 @@ async def test_a_cancel_at_each_stage_leaves_no_workspace(
     await upstream.aclose()
     assert response.json()["status"] == "cancelled"
     assert _workflow_events(await desk.log(turn["id"]))[-1] == "sandbox_stopped"
+    await until(lambda: _workspaces(desk_service) == [])
+
+
+@pytest.mark.parametrize("ending", ["cancel", "deletion"])
+async def test_a_turn_that_ends_while_it_waits_leaves_no_workspace(
+    desk: TurnwireClient, desk_service: ServiceProcess, ending: str
+) -> None:
+    turn = await desk.run(KNEE, agent=AGENT)
+    assert (turn["status"], len(_workspaces(desk_service))) == ("paused", 1)
+    if ending == "cancel":
+        assert (await desk.cancel(turn["id"])).json()["status"] == "cancelled"
+    else:
+        assert (await desk.http.delete(f"/v1/conversations/{turn['conversation_id']}")).status_code == 204
     await until(lambda: _workspaces(desk_service) == [])
 
 
