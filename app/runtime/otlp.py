@@ -4,6 +4,7 @@ It runs in the thread of the SDK's `BatchTraceProcessor`: nothing here costs the
 are named as OpenTelemetry's conventions for generative AI have it, ours begin with `turnwire.`.
 """
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -34,6 +35,8 @@ from app.runtime.failures import shown
 
 MAX_CONTENT_CHARS: Final = 65536
 """Of one attribute that holds contents."""
+MAX_TEXT_CHARS: Final = 16384
+"""Of one text in it."""
 EXPORT_TIMEOUT_S: Final = 10.0
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -192,13 +195,42 @@ def _of_custom(data: CustomSpanData, *, contents: bool) -> tuple[str, SpanKind, 
 
 
 def _content(name: str, value: Any) -> Attributes:
-    return {} if value is None else {name: _json(value)[:MAX_CONTENT_CHARS]}
+    """Of a list, as many of the newest entries as there is room for: they are valid JSON."""
+    if value is None:
+        return {}
+    if not isinstance(value, list):
+        return {name: _json(_cut(value))[:MAX_CONTENT_CHARS]}
+    room = MAX_CONTENT_CHARS
+    kept: list[str] = []
+    for entry in reversed(value):
+        text = _json_value(_cut(entry))
+        room -= len(text)
+        if room < 0:
+            break
+        kept.append(text)
+    return {name: f"[{','.join(reversed(kept))}]"}
+
+
+def _cut(value: Any) -> Any:
+    """Long texts are cut before they are encoded: that is done in one go, while nothing else runs."""
+    match value:
+        case str():
+            return value[:MAX_TEXT_CHARS]
+        case dict():
+            return {key: _cut(entry) for key, entry in value.items()}
+        case list():
+            return [_cut(entry) for entry in value]
+        case _:
+            return value
 
 
 def _json(value: Any) -> str:
-    if isinstance(value, str):
-        return value
+    """Text as it is, but for lone surrogates, which protobuf refuses together with all other spans."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else _json_value(value)
+
+
+def _json_value(value: Any) -> str:
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError):
-        return str(value)
+        return json.dumps(value, default=str)
