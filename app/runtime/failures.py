@@ -23,6 +23,7 @@ from agents.exceptions import (
     ToolTimeoutError,
     UserError,
 )
+from agents.sandbox.errors import SandboxError
 
 from app.domain.turn import TurnError
 from app.domain.usage import TokenCounts
@@ -113,18 +114,23 @@ class PolicyDenied(Exception):
     """The operator's policy forbids a model call; the message is its reason."""
 
 
-_PASSING: Final = frozenset({"rate_limited", "upstream_timeout", "upstream_error"})
-"""Errors within a stream that would be 429, 408 or 5xx before it: the same request may succeed."""
-
-
 def reported_failure(error: ProviderError, *, secrets: Iterable[str] = ()) -> UpstreamFailure:
-    """The failure that stands for an error which a provider told within a stream."""
+    """The failure that stands for an error which a provider told within a stream.
+
+    One that names an HTTP status is what that status would have been before the stream.
+    """
     told = (*error.names[:2], *([str(error.status)] if error.status else []))
     kind = f" ({', '.join(told)})" if told else ""
     said = shown(error.message, secrets) or "it gave no reason"
     message = f"The model's provider reports an error{kind}: {said}"
-    code = turn_code(error)
-    return UpstreamFailure(code, message, status=error.status, transient=code in _PASSING)
+    return UpstreamFailure(
+        turn_code(error), message, status=error.status, transient=may_pass(error.status or 0)
+    )
+
+
+def may_pass(status: int) -> bool:
+    """True if the same request may succeed after an answer with this HTTP status."""
+    return status in (408, 409, 429) or status >= 500
 
 
 def turn_error(error: BaseException) -> TurnError:
@@ -172,6 +178,8 @@ def _told(error: BaseException) -> _Told:
             return error.code, error.detail, error.retry_after_s
         case SandboxUnavailable():
             return "tool_failed", error.detail, None
+        case SandboxError():
+            return "tool_failed", f"The agent's sandbox failed: {error}", None
         case openai.OpenAIError():
             return _told_by_client(error)
         case httpx2.HTTPError():

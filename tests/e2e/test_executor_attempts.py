@@ -139,11 +139,11 @@ async def test_a_connection_that_breaks_before_any_output_is_retried(
     assert told(frames, "warning", "code") == ["upstream_retry"]
 
 
-@pytest.mark.parametrize("code", ["server_error", "rate_limit_exceeded"])
-async def test_an_error_within_the_stream_is_retried_as_its_status_would_be(
-    client: TurnwireClient, scenario: Scenario, wire: str, code: str
+@pytest.mark.parametrize("status", [429, 503])
+async def test_an_error_frame_that_names_a_status_is_retried_as_that_would_be(
+    client: TurnwireClient, scenario: Scenario, status: int
 ) -> None:
-    await scenario.script(failed_stream(wire, code=code, message="Busy."), {"text": "Weed."})
+    await scenario.script(raw({"error": {"code": status, "message": "Busy."}}), {"text": "Weed."})
     frames = await frames_of(client)
     assert turn_of(frames)["output_text"] == "Weed."
     assert told(frames, "warning", "code") == ["upstream_retry"]
@@ -222,6 +222,8 @@ async def test_what_a_provider_refuses_has_a_code_and_is_asked_once(
     [
         ("context_length_exceeded", "context_length_exceeded"),
         ("invalid_prompt", "upstream_rejected"),
+        ("server_error", "upstream_error"),
+        ("rate_limit_exceeded", "rate_limited"),
         ("content_filter", "content_filtered"),
     ],
 )

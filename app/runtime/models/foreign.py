@@ -9,6 +9,7 @@ from agents import Handoff, Model, ModelResponse, ModelSettings, ModelTracing, T
 from agents.agent_output import AgentOutputSchemaBase
 from agents.items import TResponseInputItem, TResponseStreamEvent
 from agents.retry import ModelRetryAdvice, ModelRetryAdviceRequest
+from anyio import to_thread
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 from pydantic import BaseModel, ValidationError
 
@@ -17,7 +18,7 @@ from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
 from app.runtime.models.null_observer import NullObserver
-from app.runtime.models.outgoing import OUR_IDS, as_items, call_ids
+from app.runtime.models.outgoing import OUR_IDS, as_items, call_ids, is_light
 from app.runtime.models.reply import Reply, protocol_failure
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events, model_response
@@ -72,7 +73,7 @@ class TappedModel(Model):
         prompt: ResponsePromptParam | None = None,
     ) -> ModelResponse:
         await self._permit(system_instructions, input, tools)
-        native = self._native(input)
+        native = await self._native(input)
         args = (system_instructions, native, model_settings, tools, output_schema, handoffs, tracing)
         kwargs = {
             "previous_response_id": previous_response_id,
@@ -101,7 +102,7 @@ class TappedModel(Model):
         prompt: ResponsePromptParam | None = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
         await self._permit(system_instructions, input, tools)
-        native = self._native(input)
+        native = await self._native(input)
         args = (system_instructions, native, model_settings, tools, output_schema, handoffs, tracing)
         kwargs = {
             "previous_response_id": previous_response_id,
@@ -122,11 +123,15 @@ class TappedModel(Model):
         if (scope := current_scope.get()) is not None:
             await scope.permit(self.model, instructions, as_items(input), tools)
 
-    def _native(self, input: str | list[TResponseInputItem]) -> Any:
+    async def _native(self, input: str | list[TResponseInputItem]) -> Any:
         scope = current_scope.get()
         if scope is None or isinstance(input, str):
             return input
-        return [_without_our_id(item) for item in scope.native(as_items(input), self._origin)]
+
+        def prepared() -> list[Item]:
+            return [_without_our_id(item) for item in scope.native(as_items(input), self._origin)]
+
+        return prepared() if is_light(input) else await to_thread.run_sync(prepared, abandon_on_cancel=True)
 
     @property
     def _origin(self) -> str:

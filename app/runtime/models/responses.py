@@ -317,6 +317,8 @@ class ResponsesDecoder:
         response = self._ended(event)
         failure = reported_failure(read_error(response.get("error") or event.get("error") or {}))
         failure.counts = self._counts
+        # The request was taken and this is what became of it, whatever its error is called.
+        failure.transient = False
         raise failure
 
     def _incomplete(self, event: JsonObject) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from app.domain.json_types import JsonObject
-from app.runtime.failures import UpstreamFailure, redacted, shown
+from app.runtime.failures import UpstreamFailure, may_pass, redacted, shown
 from app.runtime.models.chat_messages import ReplayReasoning
 from app.runtime.models.decoding import feed_document, feed_frames
 from app.runtime.models.json_frames import NotJson, loads
@@ -309,7 +309,7 @@ class Upstream:
             f"The upstream answered {response.status}{': ' + said if said else ''}",
             status=response.status,
             retry_after_s=retry_after(response.headers, datetime.now(UTC)),
-            transient=response.status in (408, 409, 429) or response.status >= 500,
+            transient=may_pass(response.status),
         )
         failure.said = text
         failure.access = access
