@@ -1,14 +1,17 @@
 """Which model answers, and over which wire."""
 
+import asyncio
+from urllib.parse import urlsplit
+
 import pytest
-from agents import Agent, RunConfig, Runner
+from agents import Agent, ModelSettings, RunConfig, Runner
 from agents.models import get_default_model
 
 from app.runtime.credentials.environment import OPENAI_URL, fixed
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
 from app.runtime.models.transport import PLACEHOLDER_KEY, Upstream, UpstreamLimits, Wire
-from app.runtime.providers import Api, EmbeddedModel, Providers, upstream_at
+from app.runtime.providers import Api, EmbeddedModel, Providers, ServedModel, upstream_at
 from tests.runtime.models.loopback import Answer, Loopback, completed_event, frames, text_answer
 
 pytestmark = pytest.mark.anyio
@@ -141,3 +144,64 @@ async def test_a_closed_provider_asks_nobody() -> None:
 def test_warming_up_sends_nothing() -> None:
     Providers(environment("http://127.0.0.1:1/v1"), embedded=EMBEDDED).warm_up()
     Providers(environment("http://127.0.0.1:1/v1", wire="responses")).warm_up()
+
+
+HOUSE = ServedModel(
+    upstream_at(fixed("http://127.0.0.1:9/v1", "k"), "responses"), sent_as="house-2", context_window=8
+)
+
+
+def test_a_listed_name_is_served_by_its_own_upstream_and_the_others_by_the_environments() -> None:
+    providers = Providers(
+        environment("http://127.0.0.1:1/v1"), listed={"house": HOUSE, "known": ServedModel(None)}
+    )
+    assert model_of(providers, "house").upstream is HOUSE.upstream
+    assert model_of(providers, "known").upstream is model_of(providers, "any").upstream
+    assert (providers.wire_of("house"), providers.wire_of("any")) == ("responses", "chat_completions")
+    assert (providers.context_window("house"), providers.context_window("any")) == (8, None)
+
+
+def test_a_list_alone_serves_what_it_lists_and_its_first_is_the_default() -> None:
+    providers = Providers(listed={"house": HOUSE, "shed": HOUSE})
+    assert providers.default_model == "house"
+    assert [providers.serves(name) for name in ("house", "shed", "nobody")] == [True, True, False]
+    assert providers.upstreams == [HOUSE.upstream]
+
+
+def test_ambient_credentials_serve_only_names_of_databricks() -> None:
+    ambient = environment("http://127.0.0.1:2/serving-endpoints")
+    providers = Providers(environment("http://127.0.0.1:1/v1"), ambient=ambient)
+    assert model_of(providers, "databricks-dbrx").upstream is ambient
+    assert model_of(providers, "dbrx-databricks-").upstream is not ambient
+
+
+async def test_a_listed_model_is_asked_by_its_own_name_and_counted_by_ours() -> None:
+    async with Loopback(text_answer()) as server:
+        served = ServedModel(
+            environment(server.url), sent_as="house-2", defaults=ModelSettings(temperature=0.5, max_tokens=9)
+        )
+        providers = Providers(listed={"house": served})
+        config = RunConfig(model_provider=providers, tracing_disabled=True)
+        agent = Agent("a", model_settings=ModelSettings(temperature=0.1))
+        await Runner.run(agent, "Go.", run_config=config)
+        await providers.aclose()
+    body = server.requests[0].body
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("house-2", 0.1, 9)
+    assert model_of(providers, "house").model == "house"
+
+
+async def test_upstreams_say_how_they_are_once_for_all_who_ask_and_start_nothing() -> None:
+    async with Loopback(Answer(b"{}", 404, "application/json", {})) as server:
+        providers = Providers(environment(server.url), embedded=EMBEDDED)
+        first, second = await asyncio.gather(providers.states(), providers.states())
+        await providers.aclose()
+        place = urlsplit(server.url).netloc
+    assert (
+        first
+        == second
+        == [
+            {"name": place, "api": "chat_completions", "status": "reachable"},
+            {"name": "embedded", "api": "chat_completions", "status": "embedded"},
+        ]
+    )
+    assert len(server.requests) == 1

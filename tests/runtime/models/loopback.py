@@ -80,7 +80,7 @@ class Loopback:
         head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
         sent = await reader.readexactly(int(headers.get("content-length", 0)))
-        self.requests.append(Received(head[0].split(" ")[1], headers, json.loads(sent)))
+        self.requests.append(Received(head[0].split(" ")[1], headers, json.loads(sent or b"{}")))
         answer = self.answers[min(len(self.requests), len(self.answers)) - 1]
         if answer.hold_headers:
             await self._wait_for_peer(reader)
