@@ -1,5 +1,7 @@
 """Agents that work in sandboxes, through the service; and where there are none."""
 
+import os
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.anyio
 
 SANDBOXED = {"TURNWIRE_AGENTS": "tests.service.sandboxed:AGENTS", "TURNWIRE_TOOL_TIMEOUT_S": 2}
 LAST = {"text": "All done."}
+WORKING = shutil.which("bwrap")
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +113,25 @@ async def test_where_there_are_no_sandboxes_agents_that_need_one_are_refused_bef
     assert (await bare.http.get("/v1/turns")).json()["data"] == []
     assert await scenario.requests() == []
     assert (await bare.run("hello", agent="clerk"))["status"] == "completed"
+
+
+async def test_a_sandbox_that_stops_working_ends_the_turn_and_says_why(
+    tmp_path: Path, upstream_origin: str, scenario: Scenario
+) -> None:
+    broken, programs = tmp_path / "broken", tmp_path / "bin"
+    programs.mkdir()
+    bwrap = programs / "bwrap"
+    complaint = "bwrap: No permissions to create new namespace"
+    bwrap.write_text(f"#!/bin/sh\n[ -e {broken} ] && echo '{complaint}' >&2 && exit 1\nexec {WORKING} \"$@\"\n")
+    bwrap.chmod(0o755)
+    settings = SANDBOXED | {"PATH": f"{programs}:{os.environ['PATH']}"}
+    with ServiceProcess(tmp_path / "data", upstream_origin, **settings) as service:
+        client = TurnwireClient(service.base_url, model=scenario.model)
+        broken.touch()
+        turn = await client.run("referral_status_check", agent="healthcare_support")
+        reports = [f.data["name"] for f in await client.log(turn["id"]) if f.type == "workflow.event"]
+        await client.aclose()
+        await until(lambda: not list((service.folder / "workspaces").iterdir()))
+    assert (turn["status"], turn["error"]["code"]) == ("failed", "tool_failed")
+    assert complaint in turn["error"]["message"]
+    assert reports == ["scenario_loaded", "memory_ready", "sandbox_stopped"]

@@ -1,6 +1,7 @@
 """From any exception to a code and a message that is safe to show."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -17,8 +18,9 @@ from agents import (
 )
 from agents.exceptions import ModelTimeoutError, ToolTimeoutError
 from agents.guardrail import InputGuardrailResult
+from agents.sandbox.errors import WorkspaceStartError
 
-from app.errors import ShuttingDown, StoreUnavailable
+from app.errors import SandboxUnavailable, ShuttingDown, StoreUnavailable
 from app.runtime.failures import MAX_MESSAGE, UpstreamFailure, redacted, shown, turn_error
 from app.runtime.models.provider_errors import read_error, turn_code
 
@@ -54,6 +56,8 @@ TERMINAL = "Responses stream ended with terminal event"
         (ToolTimeoutError("slow", 3), "tool_failed"),
         (UserError("Error running tool lookup: boom"), "tool_failed"),
         (UserError("Something about the agent"), "internal"),
+        (SandboxUnavailable("There is none here."), "tool_failed"),
+        (WorkspaceStartError(path=Path("/workspace")), "tool_failed"),
         (ModelBehaviorError("Tool x not found in agent y"), "output_invalid"),
         (ModelBehaviorError("Invalid JSON when parsing"), "output_invalid"),
         (ModelBehaviorError("Model did not produce a final response!"), "upstream_protocol"),

@@ -72,19 +72,17 @@ class HealthcareSupport(Workflow):
 
     @asynccontextmanager
     async def _sandbox(self, turn: WorkflowTurn, case: Case) -> AsyncIterator[BaseSandboxSession]:
-        """The turn's sandbox, told of when it is ready and once it is gone, also at a pause."""
+        """The turn's sandbox, told of when it is ready and once nothing of it runs: at a pause too, and also if
+        it never was ready."""
         backend = self._sandboxes.backend
-        is_ready = False
         try:
             async with self._sandboxes.session(
                 TurnId(turn.turn_id), manifest(case, self._records), protected=PROTECTED
             ) as session:
-                is_ready = True
                 turn.report("sandbox_ready", {"backend": backend, "workspace": list(LAYOUT)})
                 yield session
         finally:
-            if is_ready:
-                turn.report("sandbox_stopped", {"backend": backend})
+            turn.report("sandbox_stopped", {"backend": backend})
 
     async def ended(self, turn_id: str) -> None:
         await self._sandboxes.remove(TurnId(turn_id))
