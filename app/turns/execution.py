@@ -109,6 +109,11 @@ class Execution:
     def find(self, turn_id: str) -> LiveTurn | None:
         return self._live.get(TurnId(turn_id))
 
+    def current(self, stored: Turn) -> Turn:
+        """A turn as it is now: while it is live, with what was shown so far."""
+        live = self.find(stored.id)
+        return live.snapshot() if live is not None and not stored.ended else stored
+
     def add(self, live: LiveTurn) -> None:
         self._live[live.turn.id] = live
 

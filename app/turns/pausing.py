@@ -29,7 +29,7 @@ from app.errors import (
 from app.turns.endings import Ending
 from app.turns.execution import Execution, Resumption, TurnLimits
 from app.turns.live import LiveTurn
-from app.turns.recovery import revived
+from app.turns.revival import revived
 from app.turns.service import Attached
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Pauses:
                 raise TurnNotPaused(f"{turn.id} is {turn.status}, not paused.")
             if self._execution.draining:
                 raise ShuttingDown("The service is stopping. Answer again in a moment.", retry_after_s=5)
-            self._check_arguments(turn, asked, fresh)
+            self._check_arguments(turn, asked, given, fresh)
             attached = await self._taken(turn, turn.pause, asked, fresh)
             if key is not None:
                 await self._store.remember_answer(caller, key, turn.key, attached.after)
@@ -192,17 +192,17 @@ class Pauses:
         event = ApprovalDecided(decision.approval_id, asked.call_id or "", decision.decision, decision.reason)
         live.emit(event, live.ledger.origin_of(asked.call_id or ""))
 
-    def _check_arguments(self, turn: Turn, asked: dict[str, Asked], fresh: Sequence[_Answer]) -> None:
-        for index, answer in enumerate(fresh):
+    def _check_arguments(
+        self, turn: Turn, asked: dict[str, Asked], given: Sequence[_Answer], fresh: Sequence[_Answer]
+    ) -> None:
+        for index, answer in enumerate(given):
             edited = answer.decision.arguments if answer.decision else None
-            if edited is not None:
+            if edited is not None and answer in fresh:
                 loc: list[str | int] = ["body", "decisions", index, "arguments"]
                 self._runtime.check_arguments(turn.agent, asked[answer.id].tool or "", edited, loc)
 
     def _attached(self, turn: Turn, after: int) -> Attached:
-        live = self._execution.find(turn.id)
-        current = live.snapshot() if live is not None else turn
-        return Attached(current, after, replayed=True)
+        return Attached(self._execution.current(turn), after, replayed=True)
 
     def _lock(self, turn_id: str) -> anyio.Lock:
         lock = self._locks.get(turn_id)

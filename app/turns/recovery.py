@@ -1,49 +1,77 @@
-"""Brings stored turns back to life: what a crash left running, what is paused, what is queued.
+"""Takes on what nobody runs any more: turns of a process that was killed, and those whose end was refused."""
 
-A live turn is made again from its log (the ledger) and its items. It can then go on, or end by the same
-functions as any other: a crash, a restart or a cancel of a paused turn are no special cases.
-"""
+import logging
+from functools import partial
 
-from collections.abc import Sequence
-
+import anyio
 from anyio import to_thread
 
-from app.domain.events import LogEntry
-from app.domain.ledger import Ledger
-from app.domain.ports import EventLog, Prepared, Store
+from app.domain.ports import EventLog, Runtime, Store
 from app.domain.turn import Turn, TurnError
-from app.event_log import event_from_json
+from app.errors import StoreUnavailable, TurnwireError
 from app.turns.endings import INTERRUPTED, Ending
-from app.turns.live import LiveTurn
+from app.turns.execution import Execution
+from app.turns.revival import revived
+
+logger = logging.getLogger(__name__)
+
+BACKOFF_S = (1.0, 2.0, 5.0, 10.0, *(30.0 for _ in range(100)))
+STORE_LOST = TurnError("store_unavailable", "What the turn did could not be stored.", retryable=True)
 
 
-async def revived(store: Store, logs: EventLog, turn: Turn, prepared: Prepared | None = None) -> LiveTurn:
-    """The live turn that a stored turn was. Raises StoreUnavailable."""
-    ledger, last = await ledger_of(store, turn)
-    log = logs.open(turn.id, turn_key=turn.key, next_seq=last + 1)
-    live = LiveTurn(turn, prepared or Prepared(turn.agent, turn.model, ()), log, ledger)
-    live.recorded = await store.turn_items(turn.key)
-    return live
+class Recovery:
+    """Ended turns are settled like all others, from their logs."""
+
+    def __init__(self, store: Store, logs: EventLog, runtime: Runtime, execution: Execution) -> None:
+        self._store = store
+        self._logs = logs
+        self._runtime = runtime
+        self._execution = execution
+
+    async def recover(self) -> None:
+        """At the start: end the turns whose owner is gone, queue those that waited, and start what can."""
+        for turn in await self._store.orphans():
+            await self._end_orphan(turn, INTERRUPTED)
+        for key in await self._store.waiting_conversations():
+            for turn in await self._store.queued_turns(key):
+                await self._requeue(turn)
+            await self._execution.start_next(key)
+
+    async def end_later(self, turn: Turn) -> None:
+        """The store has refused a turn's end: end it when the store is back; at the next start if that takes
+        longer than an hour."""
+        for wait_s in BACKOFF_S:
+            await anyio.sleep(wait_s)
+            try:
+                stored = await self._store.turn(turn.caller, turn.id)
+                if not stored.ended:
+                    await self._end_orphan(stored, STORE_LOST)
+                    await self._execution.start_next(turn.conversation_key)
+            except StoreUnavailable:
+                continue
+            return
+        logger.error("a turn could not be ended: the next start does", extra={"turn_id": turn.id})
+
+    async def _requeue(self, turn: Turn) -> None:
+        live = await revived(self._store, self._logs, turn)
+        self._execution.add(live)
+        try:
+            # On a thread: input may be megabytes of base64.
+            live.prepared = await to_thread.run_sync(
+                partial(self._runtime.prepare, turn.request, agent=turn.agent)
+            )
+        except TurnwireError as error:
+            failure = TurnError("internal", f"The turn no longer fits the service: {error.detail}")
+            await self._execution.settle(live, Ending("failed", failure), then_next=False)
+
+    async def _end_orphan(self, turn: Turn, error: TurnError) -> None:
+        live = await revived(self._store, self._logs, turn)
+        self._execution.add(live)
+        await self._execution.settle(live, _orphan_ending(turn, error), then_next=False)
+        logger.info("a turn without an owner was ended", extra={"turn_id": turn.id})
 
 
-async def ledger_of(store: Store, turn: Turn) -> tuple[Ledger, int]:
-    """The ledger of a stored log, and the number of its last event."""
-    ledger, last = Ledger(), 0
-    while entries := await store.events(turn.key, last):
-        # On a thread: a long turn has tens of thousands of events.
-        await to_thread.run_sync(_apply, ledger, entries)
-        last = entries[-1].seq
-    return ledger, last
-
-
-def _apply(ledger: Ledger, entries: Sequence[LogEntry]) -> None:
-    for entry in entries:
-        event, origin = event_from_json(entry.data)
-        if event is not None:
-            ledger.apply(event, origin)
-
-
-def orphan_ending(turn: Turn, error: TurnError = INTERRUPTED) -> Ending:
+def _orphan_ending(turn: Turn, error: TurnError) -> Ending:
     """How a running turn ends that nobody runs any more: as the cancel says that was asked for, else failed."""
     if turn.cancel is not None and turn.cancel.mode != "after_step":
         return Ending("cancelled", reason=error.message)

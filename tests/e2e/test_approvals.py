@@ -7,7 +7,7 @@ import pytest
 
 from app.api import schemas
 from tests.e2e.checks import check_log
-from tests.e2e.pauses import CALLED, FOUND, GUARDED, LAST, USER, call, calls
+from tests.e2e.pauses import CALLED, FOUND, GUARDED, LAST, USER, call, calls, one
 from tests.service.answers import answer, answered, approvals, decisions, following
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.shapes import shapes
@@ -216,6 +216,17 @@ async def test_edited_arguments_must_fit_the_tool(
     assert (await client.turn(turn["id"]))["status"] == "paused"
     ended = await answered(client, turn["id"], decisions(turn, arguments={"times": 3}))
     assert shapes(await client.items(ended["conversation_id"]))[2] == ("output", "yes yes yes ")
+
+
+async def test_a_refusal_of_edited_arguments_names_their_place_among_answers_given_before(
+    client: TurnwireClient, scenario: Scenario
+) -> None:
+    turn = await paused(client, scenario, TWO, LAST)
+    first, second = (one(index)(turn)["decisions"][0] for index in range(2))
+    await answered(client, turn["id"], {"decisions": [first]})
+    response = await answer(client, turn["id"], {"decisions": [first, second | {"arguments": {"x": 1}}]})
+    assert response.status_code == 422
+    assert response.json()["errors"][0]["loc"][:3] == ["body", "decisions", 1]
 
 
 async def test_edited_arguments_can_mend_what_is_no_json(client: TurnwireClient, scenario: Scenario) -> None:

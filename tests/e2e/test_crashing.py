@@ -75,6 +75,8 @@ async def test_a_crash_between_steps_keeps_the_step(own_service: ServiceProcess,
     await scenario.script({"tool_calls": [LOOKUP]}, {"text": "never", "hold": scenario.gate("second")})
     turn = await client.start("hello", agent="worker")
     await scenario.held("second")
+    async with client.events(turn["id"]) as stream:
+        await stream.until("step.completed")
     await client.aclose()
     (ended,) = await crashed_turns(own_service, turn)
     client = TurnwireClient(own_service.base_url, model=scenario.model)
