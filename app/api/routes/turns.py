@@ -5,27 +5,23 @@ from typing import Annotated, Literal
 from fastapi import Body, Path, Query, Response
 
 from app.api.answers import events_answer, page_answer, turn_answer, turn_headers
-from app.api.attached import answer, event_stream, form
+from app.api.attached import event_stream
 from app.api.dependencies import (
     GivenAccept,
     GivenApi,
     GivenCaller,
-    GivenIdempotency,
-    GivenLastEventId,
     GivenPlace,
     GivenTraceParent,
     NewestFirst,
 )
 from app.api.documented import CANCELLED, EVENTS, START_EXAMPLES, STARTED, TURN, TURN_PAGE, problems
 from app.api.negotiation import Form, choose
+from app.api.posted import Posted
 from app.api.routes.router import api_router
 from app.api.schemas import ConversationIdText
-from app.api.state import Api
-from app.domain.caller import Caller
 from app.domain.ids import ConversationId
-from app.domain.ports import IdempotencyKey
 from app.domain.turn import CancelMode, TurnRequest, TurnStatus
-from app.errors import InvalidEventId, OverrideForbidden
+from app.errors import OverrideForbidden
 from app.turns.service import Attached, Cancelled
 
 router = api_router("/v1", "turns")
@@ -37,64 +33,31 @@ StartProblems = problems(400, 403, 404, 406, 409, 413, 415, 422, 429)
 
 
 @router.post("/turns", responses={**STARTED, **StartProblems})
-async def start_turn(
-    request: StartBody,
-    api: GivenApi,
-    caller: GivenCaller,
-    accept: GivenAccept,
-    idempotency: GivenIdempotency,
-    last_event_id: GivenLastEventId,
-    trace_parent: GivenTraceParent,
-) -> Response:
+async def start_turn(request: StartBody, to: Posted, trace_parent: GivenTraceParent) -> Response:
     """Start a turn in a new conversation."""
-    chosen = form(accept)
-    attached = await _start(api, caller, None, request, idempotency, last_event_id, trace_parent)
-    return answer(api, attached, chosen, background=request.background)
+    return await to.answer(lambda: _start(to, None, request, trace_parent), background=request.background)
 
 
 @router.post("/conversations/{conversation_id}/turns", responses={**STARTED, **StartProblems})
 async def start_turn_in_conversation(
     conversation_id: Annotated[ConversationIdText, Path(description="Created if the caller has none by it.")],
     request: StartBody,
-    api: GivenApi,
-    caller: GivenCaller,
-    accept: GivenAccept,
-    idempotency: GivenIdempotency,
-    last_event_id: GivenLastEventId,
+    to: Posted,
     trace_parent: GivenTraceParent,
 ) -> Response:
     """Start a turn in a conversation."""
-    chosen = form(accept)
-    known = ConversationId(conversation_id)
-    attached = await _start(api, caller, known, request, idempotency, last_event_id, trace_parent)
-    return answer(api, attached, chosen, background=request.background)
+    chosen = ConversationId(conversation_id)
+    return await to.answer(lambda: _start(to, chosen, request, trace_parent), background=request.background)
 
 
 async def _start(
-    api: Api,
-    caller: Caller,
-    conversation_id: ConversationId | None,
-    request: StartBody,
-    idempotency: IdempotencyKey | None,
-    last_event_id: int | None,
-    trace_parent: str | None,
+    to: Posted, conversation_id: ConversationId | None, request: TurnRequest, trace_parent: str | None
 ) -> Attached:
-    if known := await known_answer(api, caller, idempotency, last_event_id):
-        return known
+    api = to.api
     _refuse_overrides(request, api.forbidden_overrides)
     if request.approvals == "auto" and not api.may_auto_approve:
         raise _forbidden("approvals", "auto is not allowed without TURNWIRE_ALLOW_AUTO_APPROVE")
-    return await api.turns.start(caller, conversation_id, request, idempotency, trace_parent=trace_parent)
-
-
-async def known_answer(
-    api: Api, caller: Caller, idempotency: IdempotencyKey | None, last_event_id: int | None
-) -> Attached | None:
-    """What the request's key stands for. One that wants to go on after an event must be known."""
-    known = await api.turns.known(caller, idempotency, last_event_id) if idempotency else None
-    if known is None and last_event_id is not None:
-        raise InvalidEventId("A POST with Last-Event-ID goes on only under an Idempotency-Key that is known.")
-    return known
+    return await api.turns.start(to.caller, conversation_id, request, to.idempotency, trace_parent=trace_parent)
 
 
 def _refuse_overrides(request: TurnRequest, forbidden: frozenset[str]) -> None:
