@@ -36,6 +36,22 @@ def collector() -> Iterator[Collector]:
         yield collector
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Collector]:
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="module")
+def traced(
+    tmp_path_factory: pytest.TempPathFactory, upstream_origin: str, shared: Collector
+) -> Iterator[ServiceProcess]:
+    """A service that exports to the shared collector."""
+    with ServiceProcess(tmp_path_factory.mktemp("traced"), upstream_origin, **otlp(shared)) as service:
+        yield service
+        service.check_log()
+
+
 @asynccontextmanager
 async def client_of(service: ServiceProcess, scenario: Scenario) -> AsyncIterator[TurnwireClient]:
     client = TurnwireClient(service.base_url, model=scenario.model)
@@ -75,11 +91,10 @@ def above(span: CollectedSpan, spans: list[CollectedSpan]) -> list[str]:
 
 
 async def test_agents_models_and_tools_are_spans_under_the_requests_traceparent(
-    tmp_path: Path, upstream_origin: str, scenario: Scenario, collector: Collector
+    traced: ServiceProcess, shared: Collector, scenario: Scenario
 ) -> None:
-    with ServiceProcess(tmp_path, upstream_origin, **otlp(collector)) as service:
-        turn_id = await delegated(service, scenario, **PARENT)
-        spans = collector.wait("turn boss")
+    turn_id = await delegated(traced, scenario, **PARENT)
+    spans = shared.wait("turn boss", turn_id=turn_id)
     assert {span.trace_id for span in spans} == {TRACE}
     assert one(spans, "turn boss").parent_id == CALLER
     assert above(one(spans, "invoke_agent boss"), spans)[-1] == "turn boss"
@@ -89,11 +104,10 @@ async def test_agents_models_and_tools_are_spans_under_the_requests_traceparent(
     assert ours == ["invoke_agent helper", "execute_tool ask_helper", "invoke_agent boss"]
     chats = [span for span in spans if span.name == f"chat {scenario.model}"]
     assert [span.attributes["gen_ai.usage.output_tokens"] > 0 for span in chats] == [True] * 4
-    assert {span.attributes["turnwire.turn.id"] for span in spans} == {turn_id}
     assert {span.service for span in spans} == {"turnwire"}
     assert all(span.nanoseconds > 0 for span in spans)
-    assert {post.path for post in collector.posts} == {"/v1/traces"}
-    assert SECRET.encode() not in b"".join(post.body for post in collector.posts)
+    assert {post.path for post in shared.posts} == {"/v1/traces"}
+    assert SECRET.encode() not in b"".join(post.body for post in shared.posts)
 
 
 async def test_contents_are_exported_only_if_they_are_asked_for(
@@ -112,42 +126,36 @@ async def test_contents_are_exported_only_if_they_are_asked_for(
 
 
 async def test_a_turn_without_a_valid_traceparent_has_a_trace_of_its_own(
-    tmp_path: Path, upstream_origin: str, scenario: Scenario, collector: Collector
+    traced: ServiceProcess, shared: Collector, scenario: Scenario
 ) -> None:
-    with ServiceProcess(tmp_path, upstream_origin, **otlp(collector)) as service:
-        await delegated(service, scenario, traceparent="00-" + "0" * 32 + f"-{CALLER}-01")
-        await delegated(service, scenario)
-        with collector.changed:
-            done = collector.changed.wait_for(
-                lambda: [s.name for s in collector.spans()].count("turn boss") == 2, 15
-            )
-        assert done
-    turns = [span for span in collector.spans() if span.name == "turn boss"]
-    assert [span.parent_id for span in turns] == ["", ""]
-    assert len({span.trace_id for span in turns} - {"0" * 32}) == 2
+    traces = set()
+    for header in ({"traceparent": f"00-{'0' * 32}-{CALLER}-01"}, {"traceparent": "kelp"}, {}):
+        turn_id = await delegated(traced, scenario, **header)
+        turn = one(shared.wait("turn boss", turn_id=turn_id), "turn boss")
+        assert turn.parent_id == ""
+        traces.add(turn.trace_id)
+    assert len(traces - {"0" * 32}) == 3
 
 
 async def test_a_turn_whose_caller_does_not_sample_is_not_exported(
-    tmp_path: Path, upstream_origin: str, scenario: Scenario, collector: Collector
+    traced: ServiceProcess, shared: Collector, scenario: Scenario
 ) -> None:
-    with ServiceProcess(tmp_path, upstream_origin, **otlp(collector)) as service:
-        await delegated(service, scenario, traceparent=f"00-{TRACE}-{CALLER}-00")
-        await delegated(service, scenario)
-        spans = collector.wait("turn boss")
-    assert TRACE not in {span.trace_id for span in spans}
+    unsampled = await delegated(traced, scenario, traceparent=f"00-{TRACE}-{CALLER}-00")
+    following = await delegated(traced, scenario)
+    shared.wait("turn boss", turn_id=following)
+    assert shared.spans(unsampled) == []
 
 
 async def test_a_model_call_that_failed_is_a_failed_span(
-    tmp_path: Path, upstream_origin: str, scenario: Scenario, collector: Collector
+    traced: ServiceProcess, shared: Collector, scenario: Scenario
 ) -> None:
-    with ServiceProcess(tmp_path, upstream_origin, **otlp(collector)) as service:
-        await scenario.script({"status": 400, "body": {"error": {"message": SECRET}}})
-        async with client_of(service, scenario) as client:
-            turn = await client.run("What is kelp?", agent="plain")
-        assert turn["status"] == "failed"
-        spans = collector.wait("turn plain")
+    await scenario.script({"status": 400, "body": {"error": {"message": SECRET}}})
+    async with client_of(traced, scenario) as client:
+        turn = await client.run("What is kelp?", agent="plain")
+    assert SECRET in turn["error"]["message"]
+    spans = shared.wait("turn plain", turn_id=turn["id"])
     assert one(spans, f"chat {scenario.model}").failed
-    assert SECRET.encode() not in b"".join(post.body for post in collector.posts)
+    assert SECRET.encode() not in b"".join(post.body for post in shared.posts)
 
 
 async def test_a_paused_turn_stays_in_its_trace_after_a_crash(

@@ -53,20 +53,21 @@ class Collector:
             self.posts.append(post)
             self.changed.notify_all()
 
-    def wait(self, *names: str) -> list[CollectedSpan]:
-        """All spans, once there is one of each of these names."""
+    def wait(self, *names: str, turn_id: str | None = None) -> list[CollectedSpan]:
+        """All spans, or those of a turn, once there is one of each of these names."""
         with self.changed:
-            known = self.changed.wait_for(lambda: set(names) <= {s.name for s in self.spans()}, WAIT_S)
-            assert known, f"{set(names) - {s.name for s in self.spans()}} did not come"
-        return self.spans()
+            came = self.changed.wait_for(lambda: set(names) <= {s.name for s in self.spans(turn_id)}, WAIT_S)
+            assert came, f"{set(names) - {s.name for s in self.spans(turn_id)}} did not come"
+        return self.spans(turn_id)
 
     def wait_posts(self) -> list[Post]:
         with self.changed:
             assert self.changed.wait_for(lambda: bool(self.posts), WAIT_S), "nothing was posted"
         return list(self.posts)
 
-    def spans(self) -> list[CollectedSpan]:
-        return [span for post in self.posts for span in _spans(post.body)]
+    def spans(self, turn_id: str | None = None) -> list[CollectedSpan]:
+        spans = [span for post in self.posts for span in _spans(post.body)]
+        return [s for s in spans if turn_id in (None, s.attributes.get("turnwire.turn.id"))]
 
     def exported(self, kind: str) -> list[dict[str, Any]]:
         """What was posted as JSON in OpenAI's form, of one kind of object."""
