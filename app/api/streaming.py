@@ -106,6 +106,9 @@ class Listener:
     async def _watch_for_disconnect(self, scope: CancelScope) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        # The kernel drops a peer that takes nothing at about the same time (see `server.listen`), often first.
+        since = self._sending_since
+        self.stalled = since is not None and self._now() - since >= self._limits.stall_s / 2
         scope.cancel()
 
     async def _keep_alive(self, scope: CancelScope) -> None:
@@ -146,7 +149,8 @@ async def stream(
     """Serve one listener to its end, clean or cut. Raises TurnwireError if nothing was sent yet."""
     listener = Listener(receive, send, head, filler, answer.limits)
     try:
-        outcome = await listener.run(answer.frames)
+        with answer.metrics.listening():
+            outcome = await listener.run(answer.frames)
     except Exception as error:  # an answer that has begun ends here, whatever went wrong
         if not listener.opened:
             raise _as_problem(error) from error

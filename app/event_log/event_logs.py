@@ -11,7 +11,7 @@ from app.domain.turn import Turn
 from app.event_log.live_log import LiveLog
 from app.event_log.signals import Signals
 
-YIELD_BYTES = 256 * 1024
+YIELD_BYTES = 64 * 1024
 """What one list of `tail` holds at most, if it holds more than one entry."""
 _REMEMBERED = 1_000
 """Logs closed last, of which the last number is known without asking the store."""
@@ -73,11 +73,6 @@ class EventLogs:
         """Of a live turn; 0 for any other."""
         log = self._live.get(turn_id)
         return log.listeners if log else 0
-
-    @property
-    def listener_count(self) -> int:
-        """Of all live turns."""
-        return sum(log.listeners for log in self._live.values())
 
     def on_last_listener_left(self, turn_id: TurnId, callback: Callable[[], None]) -> None:
         if (log := self._live.get(turn_id)) is not None:

@@ -1,6 +1,7 @@
 """What the service counts, for Prometheus: one typed method for each fact, on a registry of its own."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from prometheus_client import (
@@ -19,7 +20,7 @@ TokenKind = Literal["input", "cached_input", "cache_write", "output", "reasoning
 GaugeName = Literal[
     "turns_running",
     "turns_queued",
-    "listeners",
+    "tasks",
     "tool_threads_running",
     "tool_threads_abandoned",
     "log_lines_dropped",
@@ -55,6 +56,7 @@ class Metrics:
         self._duration = histogram("turn_duration", "From the start of a turn to its end", _DURATION, "status")
         self._cancel = histogram("cancel", "From a cancel to the end of its turn", _CANCEL, "mode")
         self._resumes = counter("listener_resumes", "Listeners that came back with a last event id")
+        self._listeners = Gauge("turnwire_listeners", "Streams that are open", registry=registry)
         self._stalls = counter("listener_stalls", "Listeners cut because they took nothing")
         self._upstream_errors = counter("upstream_errors", "Failed calls of a model", "code")
         self._tokens = counter("tokens", "Tokens that upstreams reported", "model", "kind")
@@ -80,6 +82,10 @@ class Metrics:
 
     def cancelled(self, mode: str, seconds: float) -> None:
         self._cancel.labels(mode).observe(seconds)
+
+    def listening(self) -> AbstractContextManager[None]:
+        """A stream is open for as long as the block runs."""
+        return self._listeners.track_inprogress()
 
     def listener_resumed(self) -> None:
         self._resumes.inc()
@@ -110,7 +116,7 @@ class Metrics:
 _GAUGES: dict[GaugeName, str] = {
     "turns_running": "Turns under way",
     "turns_queued": "Turns that wait for an earlier one of their conversation",
-    "listeners": "Streams that are open",
+    "tasks": "Tasks of the event loop",
     "tool_threads_running": "Sync tools that are on a thread",
     "tool_threads_abandoned": "Sync tools that were cancelled and have not returned",
     "log_lines_dropped": "Log lines lost because stderr was too slow",

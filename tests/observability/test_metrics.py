@@ -63,3 +63,10 @@ def test_two_services_in_one_process_share_no_counter() -> None:
 @pytest.mark.parametrize("series", ["process_open_fds", "process_resident_memory_bytes"])
 def test_the_process_itself_is_shown(series: str) -> None:
     assert value(Metrics(), series) > 0
+
+
+def test_streams_count_while_they_are_open() -> None:
+    metrics = Metrics()
+    with metrics.listening(), metrics.listening():
+        assert value(metrics, "turnwire_listeners") == 2
+    assert value(metrics, "turnwire_listeners") == 0

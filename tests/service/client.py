@@ -132,6 +132,15 @@ class TurnwireClient:
             assert response.status_code == 200, await response.aread()
             yield EventStream(response)
 
+    # operators
+
+    async def figures(self) -> dict[str, float]:
+        """What `/metrics` shows now, by name and labels as they stand there."""
+        response = await self.http.get("/metrics")
+        assert response.status_code == 200, response.text
+        lines = (line.rpartition(" ") for line in response.text.splitlines() if not line.startswith("#"))
+        return {name: float(value) for name, _, value in lines}
+
     async def _get(self, path: str) -> JsonObject:
         response = await self.http.get(path)
         assert response.status_code == 200, response.text

@@ -33,6 +33,14 @@ class RawConnection:
         self._writer.write(("\r\n".join(lines) + "\r\n\r\n").encode() + content)
         await self._writer.drain()
 
+    async def send_raw(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def shut(self) -> None:
+        """Close the sending side alone."""
+        self._writer.write_eof()
+
     async def head(self) -> bytes:
         """The status line and headers."""
         return await self.reader.readuntil(b"\r\n\r\n")
