@@ -130,13 +130,17 @@ async def open_services(
         )
         metrics.watch("turns_running", lambda: manager.count("running"))
         metrics.watch("turns_queued", lambda: manager.count("queued"))
-        metrics.watch("listeners", lambda: logs.listener_count)
+        metrics.watch("tasks", partial(_task_count, asyncio.get_running_loop()))
         metrics.watch("tool_threads_running", lambda: threads.running)
         metrics.watch("tool_threads_abandoned", lambda: threads.abandoned)
         metrics.watch("log_lines_dropped", log_lines_dropped)
         await stack.enter_async_context(manager.running())
         drain = partial(manager.drain, settings.shutdown_grace_s)
         yield Services(manager, metrics, drain, models.states)
+
+
+def _task_count(loop: asyncio.AbstractEventLoop) -> int:
+    return len(asyncio.all_tasks(loop))
 
 
 async def _opened_store(settings: Settings, stack: AsyncExitStack) -> SqliteStore:
