@@ -19,10 +19,12 @@ import uvloop
 from uvicorn.supervisors import ChangeReload
 
 from app import settings as settings_module
-from app.main import Services, StartError, create_app, open_services, secrets
+from app.keys import secrets
+from app.main import create_app
 from app.observability.logs import Logging
 from app.observability.redaction import Redactor
 from app.server import Server, config, listen
+from app.services import Services, StartError, open_services
 from app.settings import Settings, SettingsError
 
 WRONG_SETTINGS = 2

@@ -1,4 +1,4 @@
-"""Configuration: environment variables with the prefix `TURNWIRE_`, validated once, read only by `main`.
+"""Configuration: environment variables prefixed `TURNWIRE_`, validated once, for the composition root alone.
 
 Every name stands in `.env.example` and in `docs/settings.md`. A wrong or unknown name is an error at start that
 names it; what Kubernetes injects for a service called `turnwire` is ignored.

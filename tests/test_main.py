@@ -14,7 +14,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.main import create_app, load_keys, secrets
+from app.keys import load_keys, secrets
+from app.main import create_app
 from app.settings import Settings, SettingsError
 
 ROOT = Path(__file__).parents[1]

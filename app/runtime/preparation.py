@@ -13,12 +13,13 @@ from app.domain.ports import Prepared
 from app.domain.turn import TurnRequest
 from app.errors import AgentNotFound, InvalidRequest, ModelNotFound
 from app.runtime.agent_graph import names_in_use, works_in_sandbox
+from app.runtime.agent_loading import Runnable
 from app.runtime.inputs import normalise
 from app.runtime.observer import current_scope
 from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
 from app.runtime.pauses import client_tool
 from app.runtime.providers import Providers
-from app.runtime.registry import Registry, Runnable
+from app.runtime.registry import Registry
 from app.runtime.scope import RunFrame
 from app.runtime.workflow import Workflow
 

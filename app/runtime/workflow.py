@@ -1,7 +1,7 @@
 """A registered agent that is more than one `Agent`: what it prepares, what it saves, how it finishes.
 
 Running, pausing and stopping are the service's. A workflow says what to run (`open`), and makes of the result
-what the turn gives back (`WorkflowRun.finish`), with more runs on the same session if it wants. All of it is
+what the turn gives back (`WorkflowRun.finish`), with more runs on the same history if it wants. All of it is
 one turn: one stream, one DELETE. Registering a workflow is as easy as registering an `Agent`.
 """
 
@@ -55,7 +55,7 @@ class WorkflowTurn:
 
 
 class RunMore(Protocol):
-    """Runs another agent in the same turn, on the same session: it sees all that came before in the turn."""
+    """Runs another agent in the same turn: it sees all that came before in the turn."""
 
     def __call__(self, agent: Agent[Any], input: str, *, context: Any = None) -> Awaitable[RunResultBase]: ...
 

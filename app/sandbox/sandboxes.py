@@ -24,7 +24,7 @@ from app.sandbox.workspaces import Workspaces
 Backend = Literal["bubblewrap", "unsafe_local", "off"]
 PROGRAM = "bwrap"
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Sandboxes:
@@ -93,7 +93,7 @@ async def _choose(mode: Backend | None, confiner: Confiner) -> tuple[Backend, st
     if mode == "off":
         return "off", "TURNWIRE_SANDBOX=off"
     if mode == "unsafe_local":
-        log.warning(
+        logger.warning(
             "TURNWIRE_SANDBOX=unsafe_local: commands of models run as this user, on this machine, with its "
             "files and its network. Only for models and inputs that you trust."
         )
@@ -103,7 +103,7 @@ async def _choose(mode: Backend | None, confiner: Confiner) -> tuple[Backend, st
         return "bubblewrap", None
     if mode == "bubblewrap":
         raise SandboxUnavailable(f"TURNWIRE_SANDBOX=bubblewrap: {problem}")
-    log.warning("sandboxes are off: %s", problem)
+    logger.warning("sandboxes are off: %s", problem)
     return "off", problem
 
 

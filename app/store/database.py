@@ -17,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from app.errors import StoreUnavailable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FILE_NAME = "turnwire.sqlite3"
 REFUSALS = (sqlite3.Error, SQLAlchemyError)
@@ -83,7 +83,7 @@ def driver(connection: Connection) -> sqlite3.Connection:
 def refused(error: BaseException) -> StoreUnavailable:
     """What a caller sees when the database refuses. Statements and paths stay out of it, and of the log."""
     cause = error.orig if isinstance(error, DBAPIError) else error
-    log.error("the database refused: %s", getattr(cause, "sqlite_errorname", type(cause).__name__))
+    logger.error("the database refused: %s", getattr(cause, "sqlite_errorname", type(cause).__name__))
     refusal = StoreUnavailable("The store cannot be used right now; try again later.", retry_after_s=1)
     refusal.__cause__ = error
     return refusal

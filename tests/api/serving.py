@@ -9,9 +9,10 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 
-from app.main import Services, create_app
+from app.main import create_app
 from app.observability.metrics import Metrics
 from app.server import Server, config, listen
+from app.services import Services
 from app.settings import Settings
 from app.turns.service import TurnService
 

@@ -5,7 +5,7 @@ import pytest
 
 from app.api.auth import ApiKeys
 from app.domain.caller import Caller
-from app.main import load_keys
+from app.keys import load_keys
 from app.settings import Settings, SettingsError
 from tests.api.fake_turns import FakeTurns
 from tests.api.serving import app_of

@@ -23,7 +23,9 @@ from agents.testing import ScriptedModel, assistant_message, function_call
 from agents.tool_context import ToolContext
 from anyio import fail_after
 
-from app.runtime.agent_graph import Adoption, describe, reachable, reachable_by_handoff
+from app.runtime.adoption import Adoption
+from app.runtime.agent_graph import reachable, reachable_by_handoff
+from app.runtime.descriptions import describe
 from app.runtime.mcp import MCPServers
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,9 @@ from agents import Agent, FunctionTool, function_tool
 
 from app.builtin_agents import builtin_agents
 from app.errors import AgentNotFound
-from app.runtime.agent_graph import Adoption
-from app.runtime.registry import Found, Registry, RegistryError, load
+from app.runtime.adoption import Adoption
+from app.runtime.agent_loading import Found, RegistryError, load
+from app.runtime.registry import Registry
 
 pytestmark = pytest.mark.anyio
 
