@@ -110,7 +110,7 @@ class Cancels:
             self._logs.on_last_listener_left(live.turn.id, lambda: self._listeners_left(live))
 
     def _listeners_left(self, live: LiveTurn) -> None:
-        self._execution.tasks.start_soon(self._cancel_if_alone, live)
+        self._execution.spawn(self._cancel_if_alone, live)
 
     async def _cancel_if_alone(self, live: LiveTurn) -> None:
         with anyio.move_on_after(self._limits.disconnect_grace_s):
@@ -132,7 +132,7 @@ class Cancels:
 
     async def _cancel_running(self, live: LiveTurn, cancel: Cancel, wait_s: float) -> None:
         live.request_cancel(cancel)
-        self._execution.tasks.start_soon(self._remember, live)
+        self._execution.spawn(self._remember, live)
         with anyio.move_on_after(wait_s):
             await live.settled.wait()
 

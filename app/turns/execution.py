@@ -6,10 +6,11 @@ end. What the store refuses for long is cut off from its listeners and ended lat
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from typing import TypeVarTuple, Unpack
 from weakref import WeakValueDictionary
 
 import anyio
@@ -35,6 +36,8 @@ from app.domain.turn import Turn, TurnError, TurnStatus, advance, now, timestamp
 from app.errors import StoreUnavailable, TurnwireError
 from app.turns.endings import Ending, ended, ending_of, remaining_items, terminal_event
 from app.turns.live import LiveTurn
+
+Ts = TypeVarTuple("Ts")
 
 logger = logging.getLogger(__name__)
 
@@ -98,11 +101,20 @@ class Execution:
         """Turns run in this group from now on."""
         self._tasks = tasks
 
-    @property
-    def tasks(self) -> TaskGroup:
+    def spawn(self, work: Callable[[Unpack[Ts]], Awaitable[object]], *args: *Ts) -> None:
+        """Do something beside the turns, in their group. A defect in it ends neither the group nor a turn."""
         if self._tasks is None:
             raise RuntimeError("the manager has not been entered")
-        return self._tasks
+        self._tasks.start_soon(self._guarded, partial(work, *args))
+
+    async def _guarded(self, work: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await work()
+        except StoreUnavailable as error:
+            logger.warning("given up: %s", error.detail)
+        except Exception:
+            # The group's boundary: one task that fails would cancel all others, and every turn with them.
+            logger.exception("a task beside the turns broke")
 
     # what is live
 
@@ -142,7 +154,7 @@ class Execution:
 
     def begin(self, live: LiveTurn, resumption: Resumption | None = None) -> None:
         """Run a turn that is `running` in the store, in a task of its own."""
-        self.tasks.start_soon(self._run_to_end, live, resumption)
+        self.spawn(self._run_to_end, live, resumption)
 
     async def _run_to_end(self, live: LiveTurn, resumption: Resumption | None) -> None:
         outcome: RunOutcome = RunStopped()
@@ -253,7 +265,7 @@ class Execution:
             self._on_lost(turn)
             return
         self._on_ended(live, turn)
-        self.tasks.start_soon(self._runtime.ended, turn)
+        self.spawn(self._runtime.ended, turn)
         if then_next:
             await self.start_next(turn.conversation_key)
 

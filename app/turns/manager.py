@@ -63,8 +63,8 @@ class TurnManager(Conversations):
         async with anyio.create_task_group() as tasks:
             self._execution.attach(tasks)
             await self._recovery.recover()
-            tasks.start_soon(self._pauses.expire_for_ever)
-            tasks.start_soon(self._retention.sweep_for_ever)
+            self._execution.spawn(self._pauses.expire_for_ever)
+            self._execution.spawn(self._retention.sweep_for_ever)
             try:
                 yield self
             finally:
@@ -98,7 +98,7 @@ class TurnManager(Conversations):
         if admitted.replayed:
             return self._attached(admitted.turn, admitted.after, replayed=True)
         if admitted.turn.status == "queued":
-            self._execution.tasks.start_soon(self._cancels.make_way, admitted.turn, admitted.ahead)
+            self._execution.spawn(self._cancels.make_way, admitted.turn, admitted.ahead)
         return Attached(admitted.turn, 0)
 
     def _admitted(self, live: LiveTurn) -> None:
@@ -110,7 +110,7 @@ class TurnManager(Conversations):
 
     def _lost(self, turn: Turn) -> None:
         """The store refused a turn's end, and its listeners are cut off."""
-        self._execution.tasks.start_soon(self._recovery.end_later, turn)
+        self._execution.spawn(self._recovery.end_later, turn)
 
     # reading
 

@@ -45,6 +45,6 @@ class Retention:
         while True:
             try:
                 await self.sweep()
-            except StoreUnavailable:
+            except (StoreUnavailable, OSError):
                 logger.warning("old events could not be removed; the next sweep tries again")
             await anyio.sleep(SWEEP_EVERY_S)
