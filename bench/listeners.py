@@ -67,7 +67,7 @@ async def replay(bench: Bench) -> AsyncIterator[Line]:
     rounds = bench.pick(20, 5)
     async with service(bench) as process:
         client, upstream = Client(process.base_url), Client(bench.upstream)
-        first = await client.turn("paced 5000 0.001")
+        first = await client.turn(f"paced {bench.pick(5000, 1000)} 0.008")  # slow enough to be an event each
         await asyncio.sleep(2)  # its rows are packed once it has ended
         before = cpu_s(process.pid)
         readings = [await _replayed(client, first.turn_id) for _ in range(rounds)]
