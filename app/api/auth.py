@@ -70,6 +70,14 @@ def _key(number: int, name: str, key: str) -> _Key:
     return _Key(name, sha256(key.encode()).digest())
 
 
+def single(headers: Headers, name: str) -> str | None:
+    """A header that may stand once: of two, a proxy before us may have meant the other. Raises BadRequest."""
+    given = headers.getlist(name)
+    if len(given) > 1:
+        raise BadRequest(f"A request has one {name}.")
+    return given[0] if given else None
+
+
 class Authentication:
     """Puts the caller into the scope. Without keys everybody is `anonymous`."""
 
@@ -84,13 +92,13 @@ class Authentication:
 
     def _caller(self, headers: Headers) -> Caller:
         name = ANONYMOUS.name if self._keys is None else self._authenticated(headers, self._keys)
-        user = headers.get("turnwire-user")
+        user = single(headers, "Turnwire-User")
         if user is not None and not USER.fullmatch(user):
             raise BadRequest("Turnwire-User must be 1 to 128 printable ASCII characters.")
         return Caller(name, user)
 
     def _authenticated(self, headers: Headers, keys: ApiKeys) -> str:
-        scheme, _, key = headers.get("authorization", "").partition(" ")
+        scheme, _, key = (single(headers, "Authorization") or "").partition(" ")
         name = keys.name_of(key.strip()) if scheme.lower() == "bearer" else None
         if name is None:
             raise Unauthenticated("Send a known API key: `Authorization: Bearer KEY`.")

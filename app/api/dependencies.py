@@ -8,7 +8,7 @@ import orjson
 from anyio import to_thread
 from fastapi import Depends, Header, Query, Request
 
-from app.api.auth import CALLER, USER
+from app.api.auth import CALLER, USER, single
 from app.api.body import BIG, JsonRequest
 from app.api.state import Api
 from app.domain.caller import Caller
@@ -62,7 +62,7 @@ async def _idempotency(
         ),
     ] = None,
 ) -> IdempotencyKey | None:
-    if idempotency_key is None:
+    if single(request.headers, "Idempotency-Key") is None or idempotency_key is None:
         return None
     if not _KEY.fullmatch(idempotency_key):
         raise BadRequest("Idempotency-Key must be 1 to 255 printable ASCII characters without spaces.")
@@ -112,12 +112,21 @@ ConversationEventId = Annotated[
 ]
 
 
-async def _last_event_id(last_event_id: LastEventId = None) -> int | None:
+async def _last_event_id(request: Request, last_event_id: LastEventId = None) -> int | None:
+    single(request.headers, "Last-Event-ID")
     return event_id(last_event_id, None)
 
 
-async def _place(last_event_id: LastEventId = None, after: After = None) -> int:
+async def _place(request: Request, last_event_id: LastEventId = None, after: After = None) -> int:
+    single(request.headers, "Last-Event-ID")
     return event_id(last_event_id, after) or 0
+
+
+async def _conversation_place(
+    request: Request, last_event_id: ConversationEventId = None
+) -> tuple[str, int] | None:
+    single(request.headers, "Last-Event-ID")
+    return conversation_event_id(last_event_id)
 
 
 def event_id(header: str | None, query: str | None) -> int | None:
@@ -160,6 +169,7 @@ GivenAccept = Annotated[str | None, Depends(_accept)]
 GivenIdempotency = Annotated[IdempotencyKey | None, Depends(_idempotency)]
 GivenLastEventId = Annotated[int | None, Depends(_last_event_id)]
 GivenTraceParent = Annotated[str | None, Depends(_trace_parent)]
+GivenConversationPlace = Annotated[tuple[str, int] | None, Depends(_conversation_place)]
 GivenPlace = Annotated[int, Depends(_place)]
 OrderedPage = Annotated[PageRequest, Depends(_ordered_page)]
 NewestFirst = Annotated[PageRequest, Depends(_newest_first)]

@@ -8,25 +8,18 @@ import re
 from typing import Any
 
 from agents import AgentOutputSchema, AgentOutputSchemaBase, ModelBehaviorError
-from jsonschema import Draft202012Validator, SchemaError, ValidationError, validators
-from referencing import Registry
+from jsonschema.exceptions import best_match
+from referencing.exceptions import Unresolvable
 
 from app.domain.json_types import JsonObject
-from app.errors import InvalidRequest
-
-_FENCE = re.compile(r"\s*```[A-Za-z0-9_-]*[ \t]*\n(?P<body>.*?)\n?\s*```\s*", re.DOTALL)
-
-# A caller's regular expression would run on our threads, and nothing bounds how long; patterns are left to
-# the provider. References are resolved within the schema alone: nothing is ever fetched.
-_Validator: Any = validators.extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {"pattern": None, "patternProperties": None}
-)
+from app.runtime.fences import fenced
+from app.runtime.json_schemas import TooMuchToCheck, errors_of
 
 
 def without_fence(text: str) -> str:
     """The JSON inside a Markdown fence, or the text as it is."""
-    fenced = _FENCE.fullmatch(text)
-    return fenced.group("body") if fenced else text
+    inside = fenced(text)
+    return text if inside is None else inside
 
 
 class CallerSchema(AgentOutputSchemaBase):
@@ -34,7 +27,6 @@ class CallerSchema(AgentOutputSchemaBase):
 
     def __init__(self, schema: JsonObject) -> None:
         self._schema = schema
-        self._validator = _Validator(schema, registry=Registry())
 
     def is_plain_text(self) -> bool:
         return False
@@ -53,11 +45,13 @@ class CallerSchema(AgentOutputSchemaBase):
     def validate_json(self, json_str: str) -> Any:
         try:
             value = json.loads(without_fence(json_str))
-            self._validator.validate(value)
-        except ValidationError as error:
-            raise ModelBehaviorError(f"the output does not fit the schema: {error.message[:200]}") from error
+            wrong = best_match(errors_of(value, self._schema))
+        except (TooMuchToCheck, Unresolvable) as error:
+            raise ModelBehaviorError(f"the output cannot be checked: {error}") from error
         except (ValueError, RecursionError) as error:
             raise ModelBehaviorError("the output is not JSON") from error
+        if wrong is not None:
+            raise ModelBehaviorError(f"the output does not fit the schema: {wrong.message[:200]}")
         return value
 
 
@@ -87,30 +81,3 @@ class ForgivingSchema(AgentOutputSchemaBase):
 
     def validate_json(self, json_str: str) -> Any:
         return self._inner.validate_json(without_fence(json_str))
-
-
-def checked_schema(schema: JsonObject, loc: list[str | int]) -> JsonObject:
-    """The schema, if it is one of an object. Raises InvalidRequest with the place of what is wrong."""
-    if schema.get("type") != "object":
-        raise InvalidRequest(
-            "The schema's root must be an object.",
-            errors=[{"loc": [*loc, "type"], "message": 'must be "object"'}],
-        )
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        place = [*loc, *(part for part in error.absolute_path)]
-        raise InvalidRequest(
-            "The schema is not a JSON schema.", errors=[{"loc": place, "message": error.message[:200]}]
-        ) from error
-    return schema
-
-
-def check_value(schema: JsonObject, value: JsonObject, loc: list[str | int]) -> None:
-    """Raises InvalidRequest with each place below `loc` where `value` does not fit `schema`."""
-    found = [
-        {"loc": [*loc, *error.absolute_path], "message": error.message[:200]}
-        for error in _Validator(schema, registry=Registry()).iter_errors(value)
-    ]
-    if found:
-        raise InvalidRequest("The arguments do not fit the tool's schema.", errors=found)

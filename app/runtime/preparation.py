@@ -14,9 +14,11 @@ from app.domain.turn import TurnRequest
 from app.errors import AgentNotFound, InvalidRequest, ModelNotFound
 from app.runtime.agent_graph import names_in_use, works_in_sandbox
 from app.runtime.agent_loading import Runnable
+from app.runtime.containment import uncancelled
 from app.runtime.inputs import normalise
+from app.runtime.json_schemas import check_value, checked_schema
 from app.runtime.observer import current_scope
-from app.runtime.output_schemas import CallerSchema, ForgivingSchema, check_value, checked_schema
+from app.runtime.output_schemas import CallerSchema, ForgivingSchema
 from app.runtime.pauses import client_tool
 from app.runtime.providers import Providers
 from app.runtime.registry import Registry
@@ -159,7 +161,7 @@ def _watched(guardrail: InputGuardrail[Any]) -> InputGuardrail[Any]:
     """The SDK raises a tripped guardrail only when the model's stream has ended; ours stops it at once."""
 
     async def watch(context: RunContextWrapper[Any], agent: Agent[Any], input: Any) -> GuardrailFunctionOutput:
-        output = (await guardrail.run(agent, input, context)).output
+        output = (await uncancelled(guardrail.run(agent, input, context))).output
         frame = current_scope.get()
         if output.tripwire_triggered and isinstance(frame, RunFrame):
             frame.turn.on_tripped(guardrail.get_name())

@@ -25,6 +25,7 @@ from app.domain.pause import PauseReason
 from app.domain.ports import RunCompleted, RunControl, RunFailed, RunJob, RunOutcome, RunPaused, RunStopped
 from app.domain.turn import CancelMode, TurnError
 from app.runtime import paused_state
+from app.runtime.containment import exited
 from app.runtime.failures import PolicyDenied
 from app.runtime.hooks import close_unrun
 from app.runtime.outputs import plain_json
@@ -124,7 +125,16 @@ class Run:
             raise self._denied
         if result.run_loop_exception is not None and self._tripped is None:
             raise result.run_loop_exception
+        self._check_not_left(result)
         return result
+
+    def _check_not_left(self, result: RunResultStreaming) -> None:
+        """Raises AgentCodeExited if the run was cancelled by nobody: a guardrail, a hook or instructions raised
+        CancelledError, which the SDK takes for the end of the run."""
+        task = result.run_loop_task
+        asked = self._tripped is not None or self._control.cancel_mode is not None
+        if task is not None and task.done() and task.cancelled() and not asked:
+            raise exited(asyncio.CancelledError())
 
     def _drained(self, event: StreamEvent) -> None:
         """The SDK's stream is read for the outputs that no tap sees, and to know that a step is under way."""

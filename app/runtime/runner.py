@@ -25,6 +25,7 @@ from app.domain.turn import Turn, TurnError
 from app.runtime import paused_state
 from app.runtime.agent_runner import TurnAgentRunner
 from app.runtime.compaction import Compactor
+from app.runtime.containment import contained
 from app.runtime.failures import turn_error
 from app.runtime.history import known, model_history
 from app.runtime.observer import current_scope
@@ -78,7 +79,7 @@ class Runner:
     async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
         """Until the agent is done, pauses, fails or is stopped. Only cancellation gets out."""
         try:
-            return await self._run(job, sink, control, deadline)
+            return await contained(self._run(job, sink, control, deadline))
         except paused_state.StateMismatch as mismatch:
             logger.warning("paused state refused: %s", mismatch)
             message = f"The paused state no longer fits: {mismatch}. Send the request again."

@@ -8,6 +8,7 @@ from app.domain.json_types import JsonObject
 from app.domain.ports import EventSink, Prepared, RunControl, RunJob, RunOutcome
 from app.domain.turn import Turn, TurnRequest
 from app.errors import AgentNotFound
+from app.runtime.containment import contained
 from app.runtime.plans import Plans
 from app.runtime.preparation import Preparation
 from app.runtime.registry import Registry
@@ -35,7 +36,7 @@ class AgentRuntime:
 
     async def ended(self, turn: Turn) -> None:
         try:
-            await self._plans.ended(turn)
+            await contained(self._plans.ended(turn))
         except AgentNotFound:
             return
         except Exception:

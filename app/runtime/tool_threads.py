@@ -202,9 +202,13 @@ class _Lane:
             return job
 
     def _perform(self, job: _Job) -> None:
-        result, error = None, None
+        result: Any = None
+        error: BaseException | None = None
         try:
             result = job.call()
+        except StopIteration:
+            # No future takes one: whoever waits for it would wait for ever (PEP 479 does the same).
+            error = RuntimeError("StopIteration was raised")
         except BaseException as raised:  # noqa: BLE001 - it belongs to the caller, as in every executor
             error = raised
         abandoned = self._end(job)

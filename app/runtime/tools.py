@@ -17,6 +17,7 @@ from agents.tool_context import ToolContext
 from mcp.types import CallToolResult, TextContent
 
 from app.domain.history import call_output
+from app.runtime.containment import contained
 from app.runtime.failures import redacted
 from app.runtime.hooks import elapsed_ms
 from app.runtime.observer import current_scope
@@ -66,7 +67,7 @@ class ObservedInvoker:
                 return blocked_output(reason)
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
-                return model_output(await self.original(context, arguments))
+                return model_output(await contained(self.original(context, arguments)))
         except TimeoutError as error:
             if not limit.expired():
                 raise self._failed(frame, context, error) from error
@@ -131,7 +132,7 @@ def _is_object(arguments: str) -> bool:
         return True
     try:
         return isinstance(json.loads(arguments), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -286,7 +286,7 @@ def _arguments(item: Item) -> tuple[JsonObject | None, str | None]:
     text = item.get("arguments", item.get("input"))
     try:
         parsed = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
+    except (ValueError, RecursionError):
         parsed = None
     return (parsed, None) if isinstance(parsed, dict) else (None, str(text))
 

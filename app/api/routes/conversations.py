@@ -5,13 +5,12 @@ from fastapi import Response
 from app.api.answers import JsonAnswer, page_answer
 from app.api.attached import conversation_stream
 from app.api.dependencies import (
-    ConversationEventId,
     GivenAccept,
     GivenApi,
     GivenCaller,
+    GivenConversationPlace,
     NewestFirst,
     OrderedPage,
-    conversation_event_id,
 )
 from app.api.documented import (
     CONVERSATION,
@@ -109,11 +108,10 @@ async def follow_conversation(
     api: GivenApi,
     caller: GivenCaller,
     accept: GivenAccept,
-    last_event_id: ConversationEventId = None,
+    after: GivenConversationPlace,
 ) -> Response:
     """The turn under way from its first event, then every later turn, until the client leaves."""
     choose(accept, ("text/event-stream",))
-    after = conversation_event_id(last_event_id)
     await api.turns.check_follow(caller, conversation_id, after)
     return conversation_stream(api, api.turns.follow(caller, conversation_id, after))
 

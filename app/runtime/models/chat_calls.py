@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain.json_types import Item
+from app.runtime.models.call_arguments import readable
 from app.runtime.models.json_frames import is_object, mended
 from app.runtime.models.reply import Output, Text, protocol_failure
 
@@ -131,7 +132,7 @@ class CallAssembler:
             "id": call.item_id,
             "call_id": call.call_id,
             "name": call.name,
-            "arguments": arguments if arguments.strip() not in ("", "null") else "{}",
+            "arguments": readable(arguments) if arguments.strip() not in ("", "null") else "{}",
             "status": "completed",
         }
         if call.extra:

@@ -11,6 +11,7 @@ from app.domain.events import Executor
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure, reported_failure
+from app.runtime.models.call_arguments import readable
 from app.runtime.models.counts import token_counts
 from app.runtime.models.json_frames import dumps, mended
 from app.runtime.models.long_ids import without_long_ids
@@ -288,7 +289,7 @@ class ResponsesDecoder:
         text = said if isinstance(said, str) else "" if said is None else dumps(said).decode()
         text = text if text.strip() else opened.text.value
         if opened.type == "function_call":
-            text = text if text.strip() not in ("", "null") else "{}"
+            text = readable(text) if text.strip() not in ("", "null") else "{}"
             if not opened.text.value:
                 self._observer.arguments_delta(opened.call_id, text)
         whole |= {"call_id": opened.call_id, "name": as_text(whole.get("name")) or opened.name, key: text}

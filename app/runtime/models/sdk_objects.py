@@ -1,6 +1,5 @@
 """The SDK's objects for what came: built, never validated, since validation refuses what servers leave out."""
 
-import re
 import time
 from collections.abc import Iterable
 from typing import Any, Final, get_args
@@ -19,6 +18,7 @@ from openai.types.responses.response_usage import InputTokensDetails, OutputToke
 
 from app.domain.json_types import Item
 from app.domain.usage import TokenCounts
+from app.runtime.fences import fenced
 from app.runtime.models.counts import usage_object
 from app.runtime.models.json_frames import is_object
 from app.runtime.models.reply import Reply
@@ -38,9 +38,6 @@ def sdk_item(item: Item) -> TResponseOutputItem:
     return built  # type: ignore[no-any-return]
 
 
-_FENCED: Final = re.compile(r"\s*```[\w-]*[ \t]*\n(.*?)\n?\s*```\s*", re.DOTALL)
-
-
 def unfenced(output: list[Item]) -> list[Item]:
     """The same items, with structured output out of the Markdown fence in which some models put it."""
     return [_unfenced_item(item) if item["type"] == "message" else item for item in output]
@@ -48,9 +45,10 @@ def unfenced(output: list[Item]) -> list[Item]:
 
 def _unfenced_item(message: Item) -> Item:
     content = message["content"]
-    if len(content) != 1 or not (found := _FENCED.fullmatch(content[0].get("text") or "")):
+    inside = fenced(content[0].get("text") or "") if len(content) == 1 else None
+    if inside is None or not is_object(inside):
         return message
-    return {**message, "content": [{**content[0], "text": found[1]}]} if is_object(found[1]) else message
+    return {**message, "content": [{**content[0], "text": inside}]}
 
 
 def completed_events(
