@@ -23,6 +23,7 @@ from app.runtime.agent_loading import RegistryError, load
 from app.runtime.agent_runner import TurnAgentRunner, installed
 from app.runtime.compaction import CompactionRules, Compactor
 from app.runtime.configured_models import ModelConfiguration, open_models
+from app.runtime.containment import contained_task
 from app.runtime.contexts import ContextFactory, ContextFactoryError
 from app.runtime.credentials.databricks import DatabricksLogin
 from app.runtime.credentials.environment import CommandLimits, CredentialsError, EnvironmentCredentials
@@ -90,6 +91,7 @@ async def open_services(
     metrics = Metrics()
     threads = ToolThreads(settings.tool_threads)
     asyncio.get_running_loop().set_default_executor(threads)
+    asyncio.get_running_loop().set_task_factory(contained_task)
     async with AsyncExitStack() as stack:
         store = await _opened_store(settings, stack)
         logs = EventLogs(store, window_bytes=settings.event_window_bytes)
