@@ -26,7 +26,7 @@ check: $(VENV)/.installed-dev  ## what a change must pass beside the tests
 bench: $(VENV)/.installed-dev  ## the measurements of docs/performance.md
 	@$(BIN)/python -m bench $(ARGS)
 
-soak: $(VENV)/.installed-dev  ## kill -9 at random moments, over and over
+soak: $(VENV)/.installed-dev  ## an hour of everything at once; ARGS="--minutes 5" for less
 	@$(BIN)/python -m bench.soak $(ARGS)
 
 demo: $(VENV)/.installed-dev  ## agents at work without a provider of models, in a terminal
