@@ -19,13 +19,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import anyio
-import httpx2
 from agents import RunContextWrapper, UserError
 from agents.agent import AgentBase
 from agents.mcp import MCPServer, MCPToolMetaContext
 from agents.tool import ToolErrorFunction
-from mcp.shared.exceptions import MCPError
 from mcp.types import (
     CallToolResult,
     GetPromptResult,
@@ -35,7 +32,17 @@ from mcp.types import (
     ReadResourceResult,
     Tool,
 )
-from mcp_types import CONNECTION_CLOSED, INVALID_REQUEST, REQUEST_TIMEOUT
+
+from app.runtime.mcp_failures import (
+    NotAnswered,
+    Unsent,
+    failure_of,
+    is_broken,
+    is_closed,
+    is_timeout,
+    is_unsent,
+    said,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +70,6 @@ class McpLimits:
     call_s: float = 120
     on_demand_s: float = 5
     close_s: float = 8
-
-
-class Unsent(Exception):
-    """The connection was gone before the request could reach the server: it may be sent again."""
-
-
-class NotAnswered(UserError):
-    pass
 
 
 class SupervisedMCPServer(MCPServer):
@@ -115,7 +114,7 @@ class SupervisedMCPServer(MCPServer):
 
     @property
     def connected(self) -> bool:
-        return self._up.is_set() and not _is_closed(self.server)
+        return self._up.is_set() and not is_closed(self.server)
 
     def start(self) -> None:
         """Begin to keep the server connected; returns at once."""
@@ -184,25 +183,25 @@ class SupervisedMCPServer(MCPServer):
         return failure is None
 
     async def _connect_once(self) -> BaseException | None:
-        if getattr(self.server, "session", None) is not None and not _is_closed(self.server):
+        if getattr(self.server, "session", None) is not None and not is_closed(self.server):
             return None  # whoever made the agent connected it already
         self._connecting = True
         try:
-            return await _failure_of(self.server.connect, self._limits.connect_s)
+            return await failure_of(self.server.connect, self._limits.connect_s)
         finally:
             self._connecting = False
 
     async def _until_lost(self) -> None:
         while self._up.is_set() and not self._closing:
             await self._woken_within(WATCH_S)
-            if self._up.is_set() and _is_closed(self.server):
+            if self._up.is_set() and is_closed(self.server):
                 self._tell_down("the connection is closed")
                 self._lose()
 
     async def _disconnect(self) -> None:
-        failure = await _failure_of(self.server.cleanup, self._limits.close_s)
+        failure = await failure_of(self.server.cleanup, self._limits.close_s)
         if failure is not None:  # what could not be closed is replaced all the same
-            logger.warning("MCP server %r did not close: %s", self._error_name, _said(failure))
+            logger.warning("MCP server %r did not close: %s", self._error_name, said(failure))
         invalidate = getattr(self.server, "invalidate_tools_cache", None)
         if callable(invalidate):
             invalidate()
@@ -218,12 +217,12 @@ class SupervisedMCPServer(MCPServer):
         """Log once for each time that the server is down."""
         if not self._told_down and not self._closing:
             self._told_down = True
-            said = why if isinstance(why, str) else _said(why)
-            logger.warning("MCP server %r is down, its tools are absent: %s", self._error_name, said)
+            reason = why if isinstance(why, str) else said(why)
+            logger.warning("MCP server %r is down, its tools are absent: %s", self._error_name, reason)
 
     async def _available(self) -> bool:
         """True once the server is connected; waits for it, but not for one that was slow or has just failed."""
-        if self._up.is_set() and _is_closed(self.server):
+        if self._up.is_set() and is_closed(self.server):
             self._lose()
         now = asyncio.get_running_loop().time()
         if (
@@ -270,10 +269,10 @@ class SupervisedMCPServer(MCPServer):
         error = request.exception()
         if error is None:
             return request.result()
-        if _is_unsent(error):
+        if is_unsent(error):
             self._lose(connection)
             raise Unsent from error
-        raise self._broken(connection, error) if _is_broken(error) else error
+        raise self._broken(connection, error) if is_broken(error) else error
 
     def _broken(self, connection: int, error: BaseException | None) -> UserError:
         self._lose(connection)
@@ -310,7 +309,7 @@ class SupervisedMCPServer(MCPServer):
                 )
             except Exception as error:  # noqa: BLE001  a server may fail in any way, the turn goes on without
                 self._tell_down(error)
-                if _is_timeout(error):
+                if is_timeout(error):
                     self._lose()
                     return []
                 if self._up.is_set():
@@ -412,49 +411,3 @@ class MCPServers:
         """Close all at once, each within its `close_s`."""
         self._started = False
         await asyncio.gather(*(keeper.cleanup() for keeper in self._servers.values()))
-
-
-async def _failure_of(action: Callable[[], Awaitable[object]], limit_s: float) -> BaseException | None:
-    """Do it within the limit; whatever went wrong is the answer, but for a cancel that is meant for us.
-
-    A transport that collapses cancels whoever waits for it: that is a failure like any other.
-    """
-    try:
-        async with asyncio.timeout(limit_s):
-            await action()
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return error
-    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  a server may fail in any way
-        return error
-    return None
-
-
-def _is_closed(server: MCPServer) -> bool:
-    """True if the connection is known to be gone; the SDK's servers do not tell by themselves."""
-    session = getattr(server, "session", None)
-    return bool(getattr(getattr(session, "_dispatcher", None), "_closed", False))
-
-
-def _is_unsent(error: BaseException) -> bool:
-    """The HTTP server has forgotten the session (it was restarted): it refused the request unread."""
-    return (
-        isinstance(error, MCPError) and error.code == INVALID_REQUEST and error.message == "Session terminated"
-    )
-
-
-def _is_broken(error: BaseException) -> bool:
-    if isinstance(error, MCPError):
-        return error.code == CONNECTION_CLOSED
-    broken = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, httpx2.TransportError)
-    return isinstance(error, broken) or isinstance(error.__cause__, broken)
-
-
-def _is_timeout(error: BaseException) -> bool:
-    return isinstance(error, NotAnswered) or (isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT)
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:300]

@@ -56,10 +56,6 @@ class Command:
         return self._launched.init_pid
 
     @property
-    def interactive(self) -> bool:
-        return self._launched.terminal is not None
-
-    @property
     def exit_code(self) -> int | None:
         code = self._launched.process.returncode
         return _KILLED if self.stopped is not None or (code is not None and code < 0) else code
