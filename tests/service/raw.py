@@ -5,7 +5,7 @@ import json
 import socket
 import struct
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 SMALL_BUFFER = 4096
@@ -67,7 +67,10 @@ class RawConnection:
         transport.resume_reading()
 
     async def close(self) -> None:
+        """Close, and wait until it is closed: a socket that is left to the garbage is a warning."""
         self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 @asynccontextmanager
