@@ -15,7 +15,7 @@ run: $(VENV)/.installed  ## set everything up and serve on 127.0.0.1:8000
 	@exec $(BIN)/python -m app $(ARGS)
 
 test: $(VENV)/.installed-dev $(FOREIGN)/node_modules/.installed  ## set everything up and run the tests; ARGS="-k cancel" for some of them
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=auto --dist=loadfile $(ARGS)
 
 check: $(VENV)/.installed-dev  ## what a change must pass beside the tests
 	$(BIN)/ruff check .
