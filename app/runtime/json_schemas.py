@@ -22,6 +22,8 @@ from app.errors import InvalidRequest
 MAX_CHECK_S = 0.5
 """Of the processor's time. Alternatives that hold alternatives multiply without an end."""
 MAX_ERRORS = 100
+MAX_SCHEMA_VALUES = 10_000
+"""Reading one takes a tenth of a millisecond for each."""
 _deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
 
 
@@ -33,6 +35,8 @@ def checked_schema(schema: JsonObject, loc: list[str | int]) -> JsonObject:
     """The schema, if it is one of an object. Raises InvalidRequest with the place of what is wrong."""
     if schema.get("type") != "object":
         raise _refused("The schema's root must be an object.", [*loc, "type"], 'must be "object"')
+    if _size(schema) > MAX_SCHEMA_VALUES:
+        raise _refused("The schema is too large.", loc, f"it holds more than {MAX_SCHEMA_VALUES} values")
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -63,13 +67,26 @@ def errors_of(value: Any, schema: JsonObject) -> list[ValidationError]:
     """Where the value does not fit, up to a hundred places. Raises TooMuchToCheck, Unresolvable."""
     token = _deadline.set(time.thread_time() + MAX_CHECK_S)
     try:
-        return list(islice(_Validator(schema, registry=Registry()).iter_errors(value), MAX_ERRORS))
+        return list(
+            islice(_Validator(_without_dialects(schema), registry=Registry()).iter_errors(value), MAX_ERRORS)
+        )
     finally:
         _deadline.reset(token)
 
 
 def _refused(detail: str, loc: list[str | int], message: str) -> InvalidRequest:
     return InvalidRequest(detail, errors=[{"loc": loc, "message": message}])
+
+
+def _size(value: Any) -> int:
+    """How many values there are, up to the first beyond what is taken."""
+    count, waiting = 0, [value]
+    while waiting and count <= MAX_SCHEMA_VALUES:
+        current = waiting.pop()
+        count += 1
+        if isinstance(current, dict | list):
+            waiting += current.values() if isinstance(current, dict) else current
+    return count
 
 
 def _dangling_reference(schema: "Resource[Any]") -> str | None:
@@ -93,6 +110,18 @@ def _references(schema: Any) -> list[str]:
 
 
 # --- the validator ------------------------------------------------------------------------------
+
+
+def _without_dialects(schema: Any) -> Any:
+    """The library leaves our validator for its own, with patterns and without a bound, wherever a `$schema` that
+    it knows stands, in whatever is reached by a reference too."""
+    if isinstance(schema, dict):
+        return {
+            key: _without_dialects(value)
+            for key, value in schema.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    return [_without_dialects(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _timed(check: Callable[..., Any]) -> Callable[..., Any]:

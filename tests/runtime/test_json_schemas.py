@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator, Draft202012Validator
 
 from app.errors import InvalidRequest
 from app.runtime.json_schemas import TooMuchToCheck, check_value, checked_schema, errors_of
@@ -59,6 +60,33 @@ def test_alternatives_that_multiply_come_to_an_end() -> None:
     with pytest.raises(InvalidRequest):
         check_value(bomb, {"a": 1}, [])
     assert time.thread_time() - began < 5
+
+
+def test_a_schema_that_takes_too_long_to_read_is_refused() -> None:
+    huge = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(200_000)}}
+    began = time.thread_time()
+    with pytest.raises(InvalidRequest, match="too large"):
+        checked_schema(huge, [])
+    assert time.thread_time() - began < 5
+
+
+@pytest.mark.parametrize("dialect", [Draft202012Validator, Draft7Validator])
+def test_a_dialect_named_inside_brings_no_expressions_back(dialect: Any) -> None:
+    evil = {"$schema": dialect.META_SCHEMA.get("$id"), "pattern": "^(a+)+$"}
+    by_reference = {"enum": [evil], "properties": {"x": {"$ref": "#/properties/a/enum/0"}}}
+    for hostile in (
+        schema(evil),
+        schema({"allOf": [evil]}),
+        schema(by_reference) | {"$schema": evil["$schema"]},
+    ):
+        checked_schema(hostile, [])
+        assert not [e for e in errors_of({"a": "a" * 40 + "!"}, hostile) if e.validator == "pattern"]
+
+
+def test_the_place_of_a_mistake_is_named() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        checked_schema(schema({"type": "nope"}), ["body"])
+    assert told(refused)[0]["loc"] == ["body", "properties", "a", "type"]
 
 
 def test_many_unique_items_are_compared_in_one_pass() -> None:
