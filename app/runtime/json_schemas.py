@@ -113,8 +113,8 @@ def _references(schema: Any) -> list[str]:
 
 
 def _without_dialects(schema: Any) -> Any:
-    """The library leaves our validator for its own, with patterns and without a bound, wherever a `$schema` that
-    it knows stands, in whatever is reached by a reference too."""
+    """The library leaves our validator for its own, with patterns and without a bound, wherever a `$schema`
+    that it knows stands, in whatever is reached by a reference too."""
     if isinstance(schema, dict):
         return {
             key: _without_dialects(value)
