@@ -191,7 +191,8 @@ def listen(host: str, port: int, stall_s: float) -> socket.socket:
     """The listening socket; port 0 picks one. Raises OSError.
 
     A peer that acknowledges nothing, or keeps its window shut, for `stall_s` is dropped by the kernel too:
-    it holds what the process has already handed over.
+    it holds what the process has already handed over. Children do not inherit it: one that outlives a killed
+    service would keep its port.
     """
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -202,7 +203,6 @@ def listen(host: str, port: int, stall_s: float) -> socket.socket:
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(stall_s * 1000))
         listening.bind(address)
-        listening.set_inheritable(True)
     except OSError:
         listening.close()
         raise

@@ -15,7 +15,7 @@ import anyio
 import httpx
 import pytest
 
-from app.server import MAX_HEAD_BYTES
+from app.server import MAX_HEAD_BYTES, listen
 from app.wire.native import NativeEncoder
 from tests.api.fake_turns import FakeTurns
 from tests.api.serving import app_of, served
@@ -219,3 +219,15 @@ async def test_a_second_signal_exits_at_once(number: signal.Signals, status: int
         process.send_signal(number)
         with anyio.fail_after(5):
             assert await process.wait() == status
+
+
+def test_a_child_that_outlives_the_service_does_not_keep_its_port() -> None:
+    listening = listen("127.0.0.1", 0, 30)
+    listening.listen()
+    port = listening.getsockname()[1]
+    waits_for_its_input = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(waits_for_its_input, stdin=subprocess.PIPE, close_fds=False) as child:
+        listening.close()
+        with listen("127.0.0.1", port, 30) as again:
+            again.listen()
+        child.communicate(b"\n")
