@@ -79,15 +79,21 @@ def _keep_pauses_short() -> None:
 
 
 def _supervise(listening: socket) -> NoReturn:
-    """Restart a child that serves whenever a file under the current folder changes."""
-    watching = uvicorn.Config(
-        "app.main:create_app", reload=True, reload_dirs=[str(Path.cwd())], log_config=None
-    )
+    """Restart a child that serves whenever a Python file in the watched folders changes."""
+    watching = uvicorn.Config("app.main:create_app", reload=True, reload_dirs=_watched(), log_config=None)
     ChangeReload(watching, target=serve_child, sockets=[listening]).run()
     _exit(0)
 
 
+def _watched() -> list[str]:
+    """The current folder and those of PYTHONPATH: there lie the agents that are being written."""
+    folders = ["", *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    return [str(folder) for folder in map(Path, folders) if folder.is_dir()]
+
+
 def serve_child(sockets: list[socket] | None = None) -> NoReturn:
+    for handed_over in sockets or []:
+        handed_over.set_inheritable(False)  # it came by inheritance, and goes no further
     serve(sockets or [])
 
 
@@ -124,6 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version("turnwire"))
     parser.add_argument(
-        "--reload", action="store_true", help="restart when a file under the current folder changes"
+        "--reload",
+        action="store_true",
+        help="restart when a Python file under the current folder or one of PYTHONPATH changes",
     )
     return parser

@@ -67,25 +67,29 @@ def test_a_port_that_is_taken_is_one_clear_line(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_while_developing_a_changed_file_restarts_it(tmp_path: Path) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join(map(str, [elsewhere, tmp_path / "missing"])),
         "TURNWIRE_PORT": "0",
         "OPENAI_BASE_URL": "http://127.0.0.1:9/v1",
     }
-    (tmp_path / "mine.py").write_text("changed = False")
+    for folder in here, elsewhere:
+        folder.mkdir()
+        (folder / "mine.py").write_text("changed = False")
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "app", "--reload"),
         env=environment,
-        cwd=tmp_path,
+        cwd=here,
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
     try:
         with anyio.fail_after(120):
             first = await started(process)
-            (tmp_path / "mine.py").write_text("changed = True")
-            assert await started(process) == first
+            for folder in here, elsewhere:
+                (folder / "mine.py").write_text("changed = True")
+                assert await started(process) == first
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
     finally:
