@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from app.builtin_agents.healthcare_support.case import FREE_FORM, read_case
 from app.builtin_agents.healthcare_support.records import Records
 
@@ -39,3 +41,18 @@ def test_own_words_are_the_transcript_of_a_free_form_case() -> None:
 def test_json_that_is_no_case_is_taken_as_words() -> None:
     for text in ('{"transcript": ["a", "list"]}', "[1, 2]", '{"weather": "fine"}', '{"broken":'):
         assert read_case(text, SCENARIOS).transcript == text
+
+
+@pytest.mark.parametrize(
+    "metadata", ['"\\ud800"', '{"\\udfff": 1}', "[" * 400 + "]" * 400, "[" * 9000 + "]" * 9000]
+)
+def test_a_case_that_no_file_can_hold_is_taken_as_words(metadata: str) -> None:
+    text = f'{{"transcript": "Hello", "patient_metadata": {{"note": {metadata}}}}}'
+    case = read_case(text, SCENARIOS)
+    assert (case.transcript, case.patient_metadata) == (text, {})
+    assert json.loads(case.as_text().encode())["transcript"] == text
+
+
+def test_a_scenarios_id_that_no_file_can_hold_is_taken_as_words() -> None:
+    text = '{"scenario_id": "\\ud800"}'
+    assert read_case(text, SCENARIOS).transcript == text

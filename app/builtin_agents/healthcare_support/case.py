@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 FREE_FORM = "free_form"
 
@@ -25,6 +25,7 @@ class Case(BaseModel):
         return Case.model_validate({name: getattr(self, name) for name in Case.model_fields})
 
     def as_text(self) -> str:
+        """Raises ValueError if it is nested too deeply."""
         return json.dumps(self.model_dump(mode="json"), ensure_ascii=False, indent=2)
 
 
@@ -33,7 +34,7 @@ def read_case(text: str, scenarios: Mapping[str, Case]) -> Case:
 
     A scenario's id alone, or JSON whose `scenario_id` names one (its other fields win over the scenario's), is
     that scenario; other JSON with at least one of a case's fields is a case of the caller's own; all else is
-    the transcript of a free-form case.
+    the transcript of a free-form case. So is JSON that no file can hold: lone surrogates, lists without end.
     """
     text = text.strip()
     if text in scenarios:
@@ -44,8 +45,10 @@ def read_case(text: str, scenarios: Mapping[str, Case]) -> Case:
     known = scenarios.get(str(given.get("scenario_id")))
     before = known.as_case().model_dump() if known is not None else {}
     try:
-        return Case.model_validate({**before, **given})
-    except ValidationError:
+        case = Case.model_validate({**before, **given})
+        case.as_text().encode()
+        return case
+    except ValueError:
         return Case(description="A request that is no well-formed case.", transcript=text)
 
 
