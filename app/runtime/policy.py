@@ -25,6 +25,7 @@ from agents import (
 
 from app.domain.json_types import Item, JsonObject
 from app.domain.turn import Turn
+from app.runtime.containment import AgentCodeExited, contained, exited
 from app.runtime.failures import redacted
 from app.runtime.observer import current_scope
 
@@ -142,16 +143,40 @@ class TurnPolicy:
             **about,
         }
         try:
-            async with asyncio.timeout(self.rules.timeout_s):
-                return denial(await self.policy.answer(question))
+            return denial(await self._answer(question))
         except TimeoutError:
             problem = f"it did not answer within {self.rules.timeout_s:g} s"
         except PolicyError as error:
             problem = str(error)
+        except AgentCodeExited as error:
+            problem = f"it raised {type(error.__cause__).__name__}"
         except Exception as error:  # noqa: BLE001 - a policy is the operator's code and may raise anything
             problem = f"it raised {type(error).__name__}"
         warn("policy_failed", f"The policy failed: {problem}. The call is {_PAST[otherwise]}.")
         return None if otherwise == "allow" else f"the policy failed: {problem}"
+
+    async def _answer(self, question: JsonObject) -> Any:
+        """In a task of its own: a policy that takes no cancellation is left behind, and holds up no turn."""
+        asked = asyncio.create_task(contained(self.policy.answer(question)))
+        asked.add_done_callback(_heard)
+        try:
+            await asyncio.wait({asked}, timeout=self.rules.timeout_s)
+            if not asked.done():
+                raise TimeoutError
+            if asked.cancelled():
+                raise PolicyError("it cancelled itself")
+            error = asked.exception()
+            if error is not None:
+                raise error if isinstance(error, Exception) else exited(error) from error
+            return asked.result()
+        finally:
+            asked.cancel()
+
+
+def _heard(asked: "asyncio.Task[Any]") -> None:
+    """Nobody may be left who wants to know how it ended."""
+    if not asked.cancelled():
+        asked.exception()
 
 
 def no_policy(turn: Turn) -> TurnPolicy | None:
@@ -177,7 +202,7 @@ def denial(answer: Any) -> str | None:
 def _reason(given: Any) -> str:
     if given is not None and not isinstance(given, str):
         raise PolicyError("the reason of its denial is no text")
-    return redacted(given or "").strip()[:MAX_REASON] or NO_REASON
+    return redacted((given or "")[:MAX_ANSWER_BYTES]).strip()[:MAX_REASON] or NO_REASON
 
 
 def about_model_call(

@@ -1,8 +1,12 @@
 """What a policy is asked, what counts as its answer, and what happens when it has none."""
 
+import asyncio
 import threading
+import time
+from contextlib import suppress
 from typing import Any
 
+import anyio
 import pytest
 
 from app.domain.caller import Caller
@@ -110,6 +114,39 @@ async def test_what_a_failure_means_is_a_setting() -> None:
     reverse = Recording(FunctionPolicy(broken), PolicyRules(2, "deny", "allow"))
     assert "RuntimeError" in str(await reverse.model_call())
     assert await reverse.tool_call() is None
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit, asyncio.CancelledError])
+async def test_a_policy_that_raises_what_ends_a_process_has_failed(error: type[BaseException]) -> None:
+    async def leaves(question: dict[str, Any]) -> str:
+        raise error
+
+    asked = Recording(FunctionPolicy(leaves))
+    assert await asked.model_call() is None
+    assert "the policy failed" in str(await asked.tool_call())
+
+
+async def test_a_policy_that_takes_no_cancellation_is_left_behind() -> None:
+    begun, let_go = asyncio.Event(), asyncio.Event()
+
+    async def clings(question: dict[str, Any]) -> str:
+        begun.set()
+        while not let_go.is_set():
+            with suppress(asyncio.CancelledError):
+                await let_go.wait()
+        raise RuntimeError
+
+    asked = Recording(FunctionPolicy(clings), PolicyRules(timeout_s=0.05))
+    with anyio.fail_after(5):
+        assert "did not answer within 0.05 s" in str(await asked.tool_call())
+    assert begun.is_set()
+    let_go.set()
+
+
+def test_a_reason_of_megabytes_is_cut_before_it_is_looked_through() -> None:
+    began = time.monotonic()
+    assert denial({"decision": "deny", "reason": "x " * 5_000_000}) == ("x " * 250)
+    assert time.monotonic() - began < 1
 
 
 async def test_a_url_is_asked_by_a_post() -> None:
