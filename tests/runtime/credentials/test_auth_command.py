@@ -65,6 +65,8 @@ async def test_a_token_without_a_life_is_fetched_each_time(tmp_path: Path) -> No
         (jwt(NOW + 10), 8),
         (jwt(NOW - 5), 0),
         (jwt("soon"), 300),
+        (jwt(10**400), 300),
+        (jwt([[]]), 300),
         ("a.b.c", 300),
         ("not.a-jwt", 300),
     ],
