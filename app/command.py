@@ -4,6 +4,7 @@ It stands beside `__main__` because a child that `--reload` starts imports its f
 """
 
 import argparse
+import asyncio
 import gc
 import os
 import sys
@@ -42,12 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def serve(sockets: list[socket]) -> NoReturn:
-    """Serve on these sockets, then leave the process, whatever threads still run."""
+    """Serve on these sockets, then leave the process, whatever threads and tasks still run."""
     settings = _settings()
     try:
         redactor = Redactor(secrets(settings))
         with Logging(redactor, level=settings.log_level, log_format=settings.log_format) as logs:
-            uvloop.run(_serve(settings, sockets, logs))
+            # Never closed: that would wait for tasks of agents' code that take no cancellation.
+            asyncio.Runner(loop_factory=uvloop.new_event_loop).run(_serve(settings, sockets, logs))
     except SettingsError as error:
         _refuse(str(error), WRONG_SETTINGS)
     except StartError as error:

@@ -1,6 +1,9 @@
 """Agents and tools that raise what ends a process, or a task: their turn ends, and nothing else."""
 
+import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +85,19 @@ async def test_arguments_that_cannot_be_read_are_no_end(
     turn = await client.run(agent="worker")
     assert (turn["status"], turn["output_text"]) == ("completed", "Fine.")
     assert (await scenario.last_request()).problems == []
+
+
+async def test_a_tool_that_takes_no_cancellation_holds_up_neither_the_cancel_nor_the_exit(
+    tmp_path: Path, upstream_origin: str, scenario: Scenario
+) -> None:
+    settings = {"TURNWIRE_AGENTS": "tests.service.hostile:HOSTILE", "TURNWIRE_CANCEL_WAIT_S": 20}
+    with ServiceProcess(tmp_path, upstream_origin, **settings) as service:
+        client = TurnwireClient(service.base_url, model=scenario.model)
+        await scenario.script({"tool_calls": [{"name": "clings", "arguments": {"q": scenario.gate("held")}}]})
+        turn = await client.start(agent="hostile")
+        await scenario.held("held")
+        cancelled = await client.cancel(turn["id"])
+        assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+        await client.aclose()
+        service.signal(signal.SIGTERM)
+        assert await asyncio.to_thread(service.wait) == 0

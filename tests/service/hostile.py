@@ -13,6 +13,8 @@ from agents import (
     output_guardrail,
 )
 
+from tests.service.gates import pass_gate
+
 
 class OwnBase(BaseException):
     """As some libraries have one, so that nobody catches it by mistake."""
@@ -52,6 +54,16 @@ def raises_a_base() -> str:
 
 
 @function_tool
+async def clings(q: str) -> str:
+    """Waits at the gate `q`, and takes no cancellation."""
+    while True:
+        try:
+            await pass_gate(q)
+        except asyncio.CancelledError:
+            continue
+
+
+@function_tool
 def stops_iterating() -> str:
     """Raises what no future can hold."""
     raise StopIteration
@@ -86,7 +98,7 @@ async def cancelled_check(
     raise asyncio.CancelledError
 
 
-TOOLS = [exits, exits_in_the_loop, exits_in_a_task, raises_a_base, stops_iterating]
+TOOLS = [clings, exits, exits_in_the_loop, exits_in_a_task, raises_a_base, stops_iterating]
 HOSTILE = [
     Agent(name="hostile", instructions="Use your tools.", tools=list(TOOLS)),
     Agent(name="exiting-instructions", instructions=exiting_instructions),
