@@ -142,6 +142,8 @@ class _Process:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        if self._ended:
+            self._kill(process)  # it began while `end` looked for it
         try:
             return _read(process, time.monotonic() + timeout_s)
         except TimeoutError:
