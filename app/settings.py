@@ -172,6 +172,9 @@ class Settings(BaseSettings):
         "database_url",
         "api_keys",
         "api_keys_file",
+        "reasoning_ids",
+        "compact_at",
+        "sandbox",
         mode="before",
     )
     @classmethod

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.settings import Settings, variable
+from app.settings import Settings, load, variable
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {variable(field): field for field in Settings.model_fields}
@@ -38,6 +38,17 @@ def test_a_setting_stands_in_the_example_with_its_default(name: str) -> None:
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_stands_in_the_docs_with_its_default(name: str) -> None:
     assert DOCUMENTED.get(name) == default(name)
+
+
+def test_the_example_can_be_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    unset = load()
+    for name, value in EXAMPLE.items():
+        monkeypatch.setenv(name, value)
+    example = load()
+    assert example.allowed_overrides == frozenset(), "an empty list of what is allowed allows nothing"
+    assert example.model_copy(update={"overrides": None}) == unset
 
 
 def test_neither_names_a_setting_that_is_none() -> None:
