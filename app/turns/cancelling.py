@@ -63,9 +63,9 @@ class Cancels:
         if current.status == "paused":
             await self._pauses.cancel(current, cancel)
             current = await self._current(turn)
-            if not current.ended:
-                # Somebody answered in between: it runs again, and is stopped as one that runs.
-                return await self.cancel(current, mode, by=by, wait_s=wait_s)
+        if not current.ended and self._execution.find(turn.id) not in (None, live):
+            # Somebody answered in between: it runs again, and is stopped as one that runs.
+            return await self.cancel(current, mode, by=by, wait_s=wait_s)
         if current.ended and not turn.ended:
             self._measures.cancelled(mode, anyio.current_time() - began)
         return Cancelled(current, current.ended)
