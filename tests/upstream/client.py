@@ -78,8 +78,8 @@ class UpstreamControl:
         fields = Received.__slots__
         return [Received(**{name: entry[name] for name in fields}) for entry in response.json()]
 
-    async def connections(self) -> dict[str, int]:
-        counts: dict[str, int] = (await self._http.get("/_control/connections")).json()
+    async def connections(self) -> dict[str, Any]:
+        counts: dict[str, Any] = (await self._http.get("/_control/connections")).json()
         return counts
 
     async def _post(self, route: str, body: JsonObject) -> None:

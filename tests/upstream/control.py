@@ -58,9 +58,10 @@ class Control:
             return json_answer({"error": f"no such script: {error}"}, 422)
         return json_answer({"at": time.monotonic()})
 
-    def _connections(self) -> dict[str, int]:
-        under_way = sum(e.under_way for e in self._records.exchanges)
-        return {"open": sum(self._records.connections.values()), "under_way": under_way}
+    def _connections(self) -> dict[str, object]:
+        models = [e.model for e in self._records.exchanges if e.under_way]
+        opened = sum(self._records.connections.values())
+        return {"open": opened, "under_way": len(models), "models": models}
 
     async def _wait(self, query: dict[str, str]) -> bytes:
         event, _, what = query.get("event", "").partition(":")
