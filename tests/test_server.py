@@ -222,12 +222,13 @@ async def test_a_second_signal_exits_at_once(number: signal.Signals, status: int
 
 
 def test_a_child_that_outlives_the_service_does_not_keep_its_port() -> None:
-    listening = listen("127.0.0.1", 0, 30)
+    host = "127.0.0.77"  # where nobody else takes ports: one that was just given up is soon another's
+    listening = listen(host, 0, 30)
     listening.listen()
     port = listening.getsockname()[1]
     waits_for_its_input = [sys.executable, "-c", "input()"]
     with subprocess.Popen(waits_for_its_input, stdin=subprocess.PIPE, close_fds=False) as child:
         listening.close()
-        with listen("127.0.0.1", port, 30) as again:
+        with listen(host, port, 30) as again:
             again.listen()
         child.communicate(b"\n")
