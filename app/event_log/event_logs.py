@@ -9,6 +9,7 @@ from app.domain.ids import TurnId
 from app.domain.ports import LogCut, Store, TurnLog
 from app.domain.turn import Turn
 from app.event_log.live_log import LiveLog
+from app.event_log.passes import PassWriter
 from app.event_log.signals import Signals
 
 YIELD_BYTES = 64 * 1024
@@ -22,6 +23,7 @@ class EventLogs:
 
     def __init__(self, store: Store, *, window_bytes: int) -> None:
         self._store = store
+        self._passes = PassWriter(store)
         self._window_bytes = window_bytes
         self._live: dict[TurnId, LiveLog] = {}
         self._closed_at: OrderedDict[TurnId, int] = OrderedDict()
@@ -35,7 +37,7 @@ class EventLogs:
         """A log that is open already is returned as it is."""
         log = self._live.get(turn_id)
         if log is None:
-            log = LiveLog(turn_id, turn_key, next_seq, self._store.submit, self._window_bytes)
+            log = LiveLog(turn_id, turn_key, next_seq, self._passes, self._window_bytes)
             self._live[turn_id] = log
             self._openings.set(turn_id)
         return log

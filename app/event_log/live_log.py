@@ -1,11 +1,14 @@
-"""The log of one live turn: what is appended goes to the store, what is committed goes to the listeners.
+"""The log of one live turn: what is appended goes to the store, what is safe there goes to the listeners.
 
-At most one flush is on its way; what gathers meanwhile goes with the next. The store's writer is first in,
-first out, and a batch is shown only when all before it were, so that listeners see the log in its order.
+Events alone go into the journal, at the end of the loop pass in which they were appended (`PassWriter`), and
+are shown at once. What has history items with it takes a transaction: at most one is on its way, and what
+gathers meanwhile goes behind it. A batch is shown only when all before it were, so that listeners see the log
+in its order.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 from app.domain.conversation import Compaction, NewItem
 from app.domain.events import Event, Origin
@@ -15,7 +18,15 @@ from app.errors import StoreUnavailable
 from app.event_log.staging import Staging
 from app.event_log.window import Window
 
-Submit = Callable[[int, EventBatch], asyncio.Future[None]]
+
+class Passes(Protocol):
+    """How a log gets to the store: see `PassWriter`."""
+
+    def schedule(self, log: "LiveLog") -> None: ...
+
+    def write(self, logs: "Iterable[LiveLog]") -> None: ...
+
+    def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]: ...
 
 
 class LiveLog:
@@ -26,7 +37,7 @@ class LiveLog:
     """
 
     def __init__(
-        self, turn_id: TurnId, turn_key: int | None, next_seq: int, submit: Submit, window_bytes: int
+        self, turn_id: TurnId, turn_key: int | None, next_seq: int, passes: Passes, window_bytes: int
     ) -> None:
         self.turn_id = turn_id
         self.turn_key = turn_key
@@ -35,8 +46,7 @@ class LiveLog:
         """Set, and replaced, when something is published or the log ends: take it before you read."""
         self.listeners = 0
         self.when_deserted: Callable[[], None] | None = None
-        self._submit = submit
-        self._loop = asyncio.get_running_loop()
+        self._passes = passes
         self._staging = Staging(turn_id, next_seq)
         self._scheduled = False
         self._in_flight: asyncio.Future[None] | None = None
@@ -54,6 +64,12 @@ class LiveLog:
     @property
     def published_seq(self) -> int:
         return self.window.last_seq
+
+    @property
+    def key(self) -> int:
+        """Of a log that is bound."""
+        assert self.turn_key is not None  # noqa: S101 - narrows the type: only bound logs are written
+        return self.turn_key
 
     @property
     def failure(self) -> BaseException | None:
@@ -100,37 +116,48 @@ class LiveLog:
             raise RuntimeError(f"the log of {self.turn_id} has no key yet: admission takes its first batch")
         # Once for what is on its way, once for what has gathered since.
         for _ in range(2):
-            self._send()
+            self._passes.write((self,))
             if self._in_flight is not None:
                 await asyncio.wait([self._in_flight])
         if self._failure is not None:
             raise _as_unavailable(self._failure)
 
+    def due(self) -> EventBatch | None:
+        """What is to go into the journal now: the caller writes it and calls `publish`, or `fail`.
+
+        None if nothing waits, or if it takes a transaction: that is on its way then; its end sends the rest.
+        """
+        self._scheduled = False
+        if self._in_flight or self._failure or self.turn_key is None or not self._staging:
+            return None
+        batch = self._staging.take()
+        if batch.entries and not batch.items and not batch.compaction and self._follows(batch):
+            return batch
+        self._in_flight = self._passes.submit(self.turn_key, batch)
+        self._in_flight.add_done_callback(lambda done: self._sent(batch, done))
+        return None
+
+    def fail(self, failure: BaseException) -> None:
+        """Nothing can be written any more."""
+        self._failure = failure
+
     def _schedule(self) -> None:
         if self._scheduled or self._in_flight or self.turn_key is None:
             return
         self._scheduled = True
-        self._loop.call_soon(self._send_scheduled)
+        self._passes.schedule(self)
 
-    def _send_scheduled(self) -> None:
-        self._scheduled = False
-        self._send()
-
-    def _send(self) -> None:
-        """Hand what is staged to the store, unless a flush is on its way: its end sends the rest."""
-        if self._in_flight or self._failure or self.turn_key is None or not self._staging:
-            return
-        batch = self._staging.take()
-        self._in_flight = self._submit(self.turn_key, batch)
-        self._in_flight.add_done_callback(lambda done: self._sent(batch, done))
+    def _follows(self, batch: EventBatch) -> bool:
+        """True if all before it are shown. The journal must not know what the database may still refuse."""
+        return batch.entries[0].seq == self.window.last_seq + 1
 
     def _sent(self, batch: EventBatch, done: asyncio.Future[None]) -> None:
         self._in_flight = None
         if (failure := done.exception()) is not None:
-            self._failure = failure
+            self.fail(failure)
             return
         self.publish(batch)
-        self._send()
+        self._passes.write((self,))
 
     # --- ending ---
 

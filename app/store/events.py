@@ -6,7 +6,7 @@ tail, run as text on the driver's connection.
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -41,18 +41,30 @@ def append_row(turn_key: int, entries: Sequence[LogEntry]) -> AppendRow:
     return turn_key, entries[0].seq, entries[-1].seq, b"\n".join([entry.data for entry in entries])
 
 
+def merged(rows: Iterable[AppendRow]) -> list[AppendRow]:
+    """The same events with what follows each other in a turn as one row."""
+    runs: dict[int, list[AppendRow]] = {}
+    for row in rows:
+        runs.setdefault(row[0], []).append(row)
+    return [
+        (key, run[0][1], run[-1][2], b"\n".join([row[3] for row in run])) if len(run) > 1 else run[0]
+        for key, run in runs.items()
+    ]
+
+
 def add(connection: Connection, turn_key: int, entries: Sequence[LogEntry]) -> None:
     """Add events that are part of a larger transaction; refuses a gap in the log."""
     if not entries:
         return
     raw = driver(connection)
-    last = _last_seq(raw, turn_key)
+    last = last_seq(raw, turn_key)
     if entries[0].seq != last + 1:
         raise StoreUnavailable(f"event {entries[0].seq} cannot follow event {last}: the log would have a gap")
     raw.execute(APPEND, append_row(turn_key, entries))
 
 
-def _last_seq(raw: sqlite3.Connection, turn_key: int) -> int:
+def last_seq(raw: sqlite3.Connection, turn_key: int) -> int:
+    """The number of the last event that is stored; 0 if there is none."""
     row = raw.execute(_LAST, (turn_key,)).fetchone()
     return int(row[0]) if row else 0
 

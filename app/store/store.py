@@ -32,10 +32,13 @@ from app.errors import TurnwireError
 from app.store import artifacts, asked, conversations, events, items, moves, turns
 from app.store import idempotency as keys
 from app.store.admission import admit
+from app.store.appends import Appends
 from app.store.checkpointer import Checkpointer
 from app.store.database import Database, path_of
+from app.store.journal import Journal, left_behind
 from app.store.packer import Packer
 from app.store.readers import Readers
+from app.store.recovery import bring_in
 from app.store.schema import migrate
 from app.store.writer import Work, Writer
 
@@ -53,13 +56,22 @@ async def open_store(database: str | Path, *, owner: str) -> AsyncIterator["Sqli
     Raises DatabaseTooNew, UnsupportedDatabase, or what the driver raises for a file it cannot open.
     """
     file = Database(path_of(database))
-    await _in_thread(lambda: migrate(file))
-    store = SqliteStore(file, owner)
+    journal = await _in_thread(lambda: _opened(file))
+    store = SqliteStore(file, owner, journal)
     store.begin()
     try:
         yield store
     finally:
+        store.appends.hand_over()
         await _in_thread(store.stop)
+        await _in_thread(store.appends.close)
+
+
+def _opened(file: Database) -> Journal:
+    """The database as this version has it, with what an earlier process has left in the journal."""
+    migrate(file)
+    bring_in(file, left_behind(file.path))
+    return Journal(file.path)
 
 
 class SqliteStore:
@@ -68,10 +80,11 @@ class SqliteStore:
     Everything is called from the loop in which it was opened; nothing runs on it but bookkeeping.
     """
 
-    def __init__(self, database: Database, owner: str) -> None:
+    def __init__(self, database: Database, owner: str, journal: Journal) -> None:
         loop = asyncio.get_running_loop()
         self._owner = owner
         self.writer = Writer(database, loop)
+        self.appends = Appends(journal, self.writer, loop)
         self._readers = Readers(database, loop)
         self.packer = Packer(database, self.writer)
         self._checkpointer = Checkpointer(database)
@@ -89,6 +102,7 @@ class SqliteStore:
         return self._readers.submit(work)
 
     def _write(self, work: Work[T], *, durable: bool = False) -> asyncio.Future[T]:
+        self.appends.hand_over()
         return self.writer.submit(work, durable=durable)
 
     # --- conversations ---
@@ -230,10 +244,11 @@ class SqliteStore:
 
     # --- events ---
 
+    def journal(self, batches: Sequence[tuple[int, EventBatch]]) -> None:
+        self.appends.add([events.append_row(key, batch.entries) for key, batch in batches])
+
     def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]:
-        if batch.items or batch.compaction or not batch.entries:
-            return self._write(lambda c: moves.record(c, turn_key, batch))
-        return self.writer.append(events.append_row(turn_key, batch.entries))
+        return self._write(lambda c: moves.record(c, turn_key, batch))
 
     async def append(self, turn_key: int, batch: EventBatch) -> None:
         await self.submit(turn_key, batch)
@@ -241,6 +256,7 @@ class SqliteStore:
     async def events(
         self, turn_key: int, after: int, *, limit: int = 1000, max_bytes: int = 1 << 20
     ) -> list[LogEntry]:
+        await self.appends.committed()
         return await self._read(lambda c: events.after(c, turn_key, after, limit=limit, max_bytes=max_bytes))
 
     async def expire_events(self, before: datetime) -> int:

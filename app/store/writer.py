@@ -1,16 +1,17 @@
 """The one thread that writes, by group commit: whatever waits goes into the next transaction.
 
 An idle writer commits at once. A busy one lets at least 5 ms pass between two commits, so that more goes into
-each. Every job has a savepoint of its own, so that one that fails does not sink the others. Appends of
-events are the hot path: they share a savepoint, and a group of nothing else is a single statement.
+each. Every job has a savepoint of its own, so that one that fails does not sink the others. Rows of events
+share one, and a group of nothing else is a single statement.
 """
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future as ThreadFuture
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,8 @@ from app.errors import StoreUnavailable
 from app.store.database import REFUSALS, Database, driver, refused
 from app.store.events import APPEND, AppendRow
 from app.store.promises import Outcome, Promise, deliver
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
@@ -40,16 +43,16 @@ _CACHE_MIB = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Job:
-    """Either work, or a row of events to append. `durable`: its commit is synced to disk."""
+    """Either work, or rows of events to append. `durable`: its commit is synced to disk."""
 
     promise: Promise
     work: Work[Any] | None = None
-    row: AppendRow | None = None
+    rows: Sequence[AppendRow] | None = None
     durable: bool = False
 
     @property
     def is_append(self) -> bool:
-        return self.row is not None
+        return self.rows is not None
 
 
 class Writer:
@@ -65,6 +68,8 @@ class Writer:
         self._loop = loop
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._stopping = False
+        self._owed: list[AppendRow] = []
+        """Rows that the database has refused: they go in front of the next ones, so that no log has a gap."""
         self._begun: deque[float] = deque([0.0] * BUSY_COMMITS, maxlen=BUSY_COMMITS)
         self._thread = threading.Thread(target=self._run, name="turnwire-writer", daemon=True)
 
@@ -87,11 +92,17 @@ class Writer:
         self._put(_Job(promise, work=work, durable=durable))
         return promise
 
-    def append(self, row: AppendRow) -> asyncio.Future[None]:
-        """The hot path of `submit`: one row of events."""
+    def append(self, rows: Sequence[AppendRow]) -> asyncio.Future[None]:
+        """Append rows of events, behind those that are owed. A row of a turn that was deleted is dropped. If
+        the promise fails the rows are owed, and `append(())` tries again."""
         promise: asyncio.Future[None] = self._loop.create_future()
-        self._put(_Job(promise, row=row))
+        self._put(_Job(promise, rows=rows))
         return promise
+
+    @property
+    def owes(self) -> bool:
+        """True if rows wait that the database has refused. For when the writer has stopped."""
+        return bool(self._owed)
 
     def submit_from_thread(self, work: Work[T]) -> ThreadFuture[T]:
         promise: ThreadFuture[T] = ThreadFuture()
@@ -136,6 +147,7 @@ class Writer:
 
     def _commit(self, connection: Connection, group: list[_Job]) -> list[Outcome]:
         raw = driver(connection)
+        owed = self._owed
         if self._append_at_once(raw, group):
             self.failing = False
             return [Outcome(job.promise) for job in group]
@@ -149,6 +161,7 @@ class Writer:
         except REFUSALS as error:
             if raw.in_transaction:
                 raw.execute("ROLLBACK")
+            self._owed = owed + _rows_of(group)
             self.failing = True
             refusal = refused(error)
             return [Outcome(job.promise, error=refusal) for job in group]
@@ -170,33 +183,35 @@ class Writer:
         """True if the group was nothing but events and is committed: one statement, a transaction of its own.
 
         The driver lets go of the interpreter's lock at every statement and then waits for the loop to give it
-        back: that costs more than the statement. What is refused here is done again job by job.
+        back: that costs more than the statement. What is refused here is done again step by step.
         """
-        rows = [job.row for job in group if job.row is not None]
-        if len(rows) < len(group) or len(rows) > APPENDED_AT_ONCE:
+        if not all(job.is_append for job in group):
+            return False
+        rows = self._owed + _rows_of(group)
+        if len(rows) > APPENDED_AT_ONCE:
             return False
         try:
-            raw.execute(_append(len(rows)), list(chain.from_iterable(rows)))
+            if rows:
+                raw.execute(_append(len(rows)), list(chain.from_iterable(rows)))
         except sqlite3.Error:
             return False
+        self._owed = []
         return True
 
     def _append_all(self, raw: sqlite3.Connection, jobs: list[_Job]) -> Iterable[Outcome]:
+        rows = self._owed + _rows_of(jobs)
         try:
             with _Savepoint(raw):
-                raw.executemany(APPEND, [job.row for job in jobs if job.row is not None])
+                raw.executemany(APPEND, rows)
+            self._owed = []
         except sqlite3.Error as error:
             _check_open(raw, error)
-            return [self._append_one(raw, job) for job in jobs]
+            self._owed = _append_each(raw, rows)
+        if self._owed:
+            self.failing = True
+            refusal = StoreUnavailable("The store cannot be used right now; try again later.", retry_after_s=1)
+            return [Outcome(job.promise, error=refusal) for job in jobs]
         return [Outcome(job.promise) for job in jobs]
-
-    def _append_one(self, raw: sqlite3.Connection, job: _Job) -> Outcome:
-        try:
-            raw.execute(APPEND, job.row or ())
-        except sqlite3.Error as error:
-            _check_open(raw, error)
-            return self._refusal(job, error)
-        return Outcome(job.promise)
 
     def _outcome(self, connection: Connection, job: _Job) -> Outcome:
         assert job.work is not None  # noqa: S101 - narrows the type: a job is work or a row
@@ -213,6 +228,24 @@ class Writer:
     def _refusal(self, job: _Job, error: Exception) -> Outcome:
         self.failing = True
         return Outcome(job.promise, error=refused(error))
+
+
+def _rows_of(jobs: Iterable[_Job]) -> list[AppendRow]:
+    return [row for job in jobs for row in job.rows or ()]
+
+
+def _append_each(raw: sqlite3.Connection, rows: list[AppendRow]) -> list[AppendRow]:
+    """Append row by row; returns those from the first that the database refuses on."""
+    for number, row in enumerate(rows):
+        try:
+            raw.execute(APPEND, row)
+        except sqlite3.IntegrityError:
+            logger.warning("events of a turn that was deleted are dropped", extra={"turn_key": row[0]})
+        except sqlite3.Error as error:
+            _check_open(raw, error)
+            refused(error)
+            return rows[number:]
+    return []
 
 
 @cache

@@ -57,6 +57,7 @@ async def test_what_is_appended_in_one_pass_is_one_row(live: LiveScene, tmp_path
     for number in range(5):
         log.append(delta("x", f"item_{number}"))
     await log.flush()
+    await live.store.appends.committed()
 
     assert rows(tmp_path / "turnwire.sqlite3") == [(1, 1), (2, 6)]
 
@@ -95,7 +96,7 @@ async def test_batch_that_was_taken_while_a_flush_is_on_its_way_is_shown_after_i
     turn, log = await live.begin()
     async with live.listening(turn) as listener:
         await listener.to(1)
-        log.append(delta("a"))
+        log.append(delta("a"), items=[item("i")])
         await asyncio.sleep(0)  # the flush leaves in this pass
         log.append(delta("b"))
         last = log.take()
@@ -107,9 +108,38 @@ async def test_batch_that_was_taken_while_a_flush_is_on_its_way_is_shown_after_i
     assert listener.numbers == [1, 2, 3]
 
 
-async def test_nothing_is_shown_before_it_is_committed(live: LiveScene) -> None:
+async def test_events_alone_are_shown_as_soon_as_they_are_in_the_journal(
+    live: LiveScene, tmp_path: Path
+) -> None:
     _, log = await live.begin()
     log.append(delta("a"))
+    assert log.published_seq == 1
+    await asyncio.sleep(0)
+
+    assert log.published_seq == 2
+    assert b'"delta":"a"' in (tmp_path / "turnwire.sqlite3-events-0").read_bytes()
+    assert rows(tmp_path / "turnwire.sqlite3") == [(1, 1)]
+
+
+async def test_log_fails_while_the_database_owes_a_commit(live: LiveScene) -> None:
+    turn, log = await live.begin()
+    await full(live.store)
+    log.append(delta("x" * 10_000_000))
+    await log.flush()
+    with pytest.raises(StoreUnavailable):
+        await live.store.events(turn.key, 0)
+    log.append(delta("not shown"))
+    with pytest.raises(StoreUnavailable):
+        await log.flush()
+    await full(live.store, pages=1_000_000)
+
+    assert log.published_seq == 2
+    assert [entry.seq for entry in await live.store.events(turn.key, 0, max_bytes=1 << 30)] == [1, 2]
+
+
+async def test_what_has_items_is_not_shown_before_it_is_committed(live: LiveScene) -> None:
+    _, log = await live.begin()
+    log.append(delta("a"), items=[item("i")])
     for _ in range(3):
         assert log.published_seq < 2 or len(await live.store.events(1, 1)) == 1
         await asyncio.sleep(0)
@@ -121,7 +151,7 @@ async def test_nothing_is_shown_before_it_is_committed(live: LiveScene) -> None:
 async def test_log_that_the_store_refuses_has_failed_and_says_so(live: LiveScene) -> None:
     turn, log = await live.begin()
     await full(live.store)
-    log.append(delta("x" * 10_000_000))
+    log.append(delta("x" * 10_000_000), items=[item("i")])
     with pytest.raises(StoreUnavailable):
         await log.flush()
     assert isinstance(log.failure, StoreUnavailable)
@@ -137,7 +167,7 @@ async def test_log_that_the_store_refuses_has_failed_and_says_so(live: LiveScene
 async def test_end_that_would_follow_a_lost_batch_is_refused(live: LiveScene) -> None:
     turn, log = await live.begin()
     await full(live.store)
-    log.append(delta("x" * 10_000_000))
+    log.append(delta("x" * 10_000_000), items=[item("i")])
     with pytest.raises(StoreUnavailable):
         await log.flush()
     await full(live.store, pages=1_000_000)
@@ -150,8 +180,8 @@ async def test_failing_log_leaves_other_logs_alone(live: LiveScene) -> None:
     _, log = await live.begin("one")
     turn, other = await live.begin("two")
     await live.store.delete_conversation((await live.store.conversation(live.caller, "one")).key)
-    log.append(delta("a"))
-    other.append(delta("b"))
+    log.append(delta("a"), items=[item("i")])
+    other.append(delta("b"), items=[item("j")])
     await other.flush()
     with pytest.raises(StoreUnavailable):
         await log.flush()

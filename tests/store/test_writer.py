@@ -131,21 +131,13 @@ async def test_end_and_pause_of_a_turn_are_synced_and_what_runs_is_not(scene: Sc
     assert await synced(scene.store.pause(replace(other, pause=pause_for("p")), b"", batch(event(2))))
 
 
-async def test_appends_that_wait_together_are_one_statement(scene: Scene) -> None:
+async def test_journaled_events_of_many_turns_are_one_statement(scene: Scene) -> None:
     turns = [(await scene.admit(f"chat-{n}")).turn for n in range(3)]
     statements: list[str] = []
-    held, begun = Event(), Event()
-
-    def hold(connection: Connection) -> None:
-        begun.set()
-        held.wait(5)
-        driver(connection).set_trace_callback(statements.append)
-
-    holding = scene.store.writer.submit(hold)
-    await to_thread.run_sync(begun.wait, 5)
-    waiting = [scene.store.submit(turn.key, batch(event(2))) for turn in turns]
-    held.set()
-    await asyncio.gather(holding, *waiting)
+    await scene.store.writer.submit(lambda c: driver(c).set_trace_callback(statements.append))
+    for turn in turns:
+        scene.store.journal([(turn.key, batch(event(2)))])
+    await scene.store.appends.committed()
 
     await scene.store.writer.submit(lambda c: driver(c).set_trace_callback(None))
     assert len([s for s in statements if s.startswith("INSERT INTO events")]) == 1

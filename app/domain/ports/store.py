@@ -228,6 +228,12 @@ class Store(Protocol):
     async def approvals(self, caller: Caller, page: PageRequest, *, status: str) -> Page[JsonObject]: ...
 
     # events
+    def journal(self, batches: Sequence[tuple[int, EventBatch]]) -> None:
+        """Keep batches without items, each with its turn's number. When this returns no end of the process
+        loses them, and they are in the database before anything that is written later. Cheap, and synchronous:
+        the event log calls it once a loop pass. Raises StoreUnavailable."""
+        ...
+
     async def append(self, turn_key: int, batch: EventBatch) -> None: ...
 
     def submit(self, turn_key: int, batch: EventBatch) -> "Future[None]":
