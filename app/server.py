@@ -75,7 +75,11 @@ class Connection(HttpToolsProtocol):
             self._refuse(400, "This is no HTTP request.")
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, _unframed(app, cycle) if _is_http_1_0(cycle.scope) else app)
+        if _is_http_1_0(cycle.scope):
+            app = _unframed(app, cycle)
+        else:
+            cycle.scope["extensions"][CONNECTION]["send"] = cycle.send
+        super()._start_asgi_task(cycle, app)
 
     def _abort(self) -> None:
         """Under HTTP/1.0 only a reset tells a body that was cut from one that has ended."""

@@ -94,6 +94,8 @@ async def _turn_json(api: Api, attached: Attached) -> AsyncGenerator[bytes, None
 
 
 def _joined(batch: list[LogEntry], encoder: Encoder) -> bytes:
+    if len(batch) == 1:
+        return b"".join(encoder.encode(batch[0]))
     return b"".join(frame for entry in batch for frame in encoder.encode(entry))
 
 

@@ -29,7 +29,8 @@ from app.observability.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 CONNECTION = "turnwire.connection"
-"""The ASGI extension by which our server lets a connection be aborted: `{"abort": callable}`."""
+"""The ASGI extension of our server: `{"abort": callable}` aborts the connection; `send`, where there is one, is
+the server's own, for the pieces of a body: middlewares look at an answer's head alone."""
 PIECE = 64 * 1024
 OPEN_WITHIN_S = 0.05
 """How long the head of an answer waits for the first event, or for the error that comes instead."""
@@ -50,10 +51,17 @@ class Listener:
     """One response under way. `run` returns when it is over, and raises only if nothing was sent yet."""
 
     def __init__(
-        self, receive: Receive, send: Send, head: Message, filler: bytes | None, limits: StreamLimits
+        self,
+        receive: Receive,
+        send: Send,
+        send_body: Send,
+        head: Message,
+        filler: bytes | None,
+        limits: StreamLimits,
     ) -> None:
         self._receive = receive
         self._send = send
+        self._send_body = send_body
         self._head = head
         self._filler = filler
         self._limits = limits
@@ -86,22 +94,22 @@ class Listener:
 
     async def _forward_all(self, frames: Frames) -> None:
         async for data in frames:
-            await self._open()
+            if not self.opened:
+                await self._open()
             for start in range(0, len(data), PIECE):
-                await self._put(_body(data[start : start + PIECE]))
-        await self._open()
-        await self._put(_body(b"", more=False))
+                await self._put(self._send_body, _body(data[start : start + PIECE]))
+        if not self.opened:
+            await self._open()
+        await self._put(self._send, _body(b"", more=False))
 
     async def _open(self) -> None:
-        if not self.opened:
-            self.opened = True
-            await self._put(self._head)
+        self.opened = True
+        await self._put(self._send, self._head)
 
-    async def _put(self, message: Message) -> None:
-        self._sending_since = self._now()
-        await self._send(message)
+    async def _put(self, send: Send, message: Message) -> None:
+        self._last_sent = self._sending_since = self._now()
+        await send(message)
         self._sending_since = None
-        self._last_sent = self._now()
 
     async def _watch_for_disconnect(self, scope: CancelScope) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -147,7 +155,8 @@ async def stream(
     scope: Scope, receive: Receive, send: Send, answer: "Streamed", head: Message, filler: bytes | None
 ) -> None:
     """Serve one listener to its end, clean or cut. Raises TurnwireError if nothing was sent yet."""
-    listener = Listener(receive, send, head, filler, answer.limits)
+    send_body = _connection(scope).get("send", send)
+    listener = Listener(receive, send, send_body, head, filler, answer.limits)
     try:
         with answer.metrics.listening():
             outcome = await listener.run(answer.frames)
@@ -178,13 +187,18 @@ async def _cut(scope: Scope, receive: Receive) -> None:
     Under another server than ours the app returns without having finished, which uvicorn takes as a defect of
     the app's: it logs a line and closes, once what it has buffered is sent.
     """
-    connection: Mapping[str, Any] | None = (scope.get("extensions") or {}).get(CONNECTION)
-    if connection is None:
+    abort = _connection(scope).get("abort")
+    if abort is None:
         return
-    connection["abort"]()
+    abort()
     with anyio.move_on_after(GONE_WITHIN_S):
         while (await receive())["type"] != "http.disconnect":
             pass
+
+
+def _connection(scope: Scope) -> Mapping[str, Any]:
+    connection: Mapping[str, Any] = (scope.get("extensions") or {}).get(CONNECTION) or {}
+    return connection
 
 
 @dataclass(slots=True)

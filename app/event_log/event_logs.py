@@ -1,13 +1,14 @@
 """All logs: the live ones in memory, the others in the store."""
 
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 
 from app.domain.events import ENDING_TYPES, LogEntry
 from app.domain.ids import TurnId
 from app.domain.ports import LogCut, Store, TurnLog
 from app.domain.turn import Turn
+from app.errors import Overloaded
 from app.event_log.live_log import LiveLog
 from app.event_log.passes import PassWriter
 from app.event_log.signals import Signals
@@ -96,10 +97,12 @@ class EventLogs:
             last = log.published_seq if log else self._closed_at.get(turn_id, 0)
             if last > after:
                 return
-            await (log.changed if log else self._openings.of(turn_id)).wait()
+            await (log.change() if log else self._openings.of(turn_id).wait())
         raise LogCut("the service stops")
 
-    async def tail(self, turn: Turn, after: int) -> AsyncGenerator[list[LogEntry], None]:
+    async def tail(
+        self, turn: Turn, after: int, *, max_listeners: int | None = None
+    ) -> AsyncGenerator[list[LogEntry], None]:
         """Live entries come from memory, those behind the window and those of other turns from the store.
 
         A turn that pauses and resumes while a listener is behind is followed on.
@@ -107,43 +110,42 @@ class EventLogs:
         place = _Place(turn, after)
         while True:
             log = self._live.get(turn.id)
-            async with aclosing(self._follow(log, place) if log else self._read(place)) as source:
-                async for entries in source:
+            with _joined(log, max_listeners):
+                while entries := await self._next(log, place):
+                    place.move(entries)
                     yield entries
             if self._live.get(turn.id) in (log, None):
                 break
         if log is None:
             place.check_end()
 
-    async def _follow(self, log: LiveLog, place: "_Place") -> AsyncGenerator[list[LogEntry], None]:
-        """To the end of a live log."""
-        log.join()
-        try:
-            while not log.is_cut:
-                changed = log.changed
-                if entries := await self._next(log, place):
-                    place.move(entries)
-                    yield entries
-                elif log.ended:
-                    return
-                else:
-                    await changed.wait()
-        finally:
-            log.leave()
-        raise LogCut(f"the log of {log.turn_id} was cut")
-
-    async def _next(self, log: LiveLog, place: "_Place") -> list[LogEntry]:
-        if place.seq >= log.published_seq:
-            return []
-        if log.window.holds(place.seq + 1):
-            return log.window.after(place.seq, YIELD_BYTES)
+    async def _next(self, log: LiveLog | None, place: "_Place") -> list[LogEntry]:
+        """What follows, waited for while the log is live; nothing at its end. Raises LogCut."""
+        while log is not None and not log.is_cut and place.seq >= log.published_seq:
+            if log.ended:
+                return []
+            await log.change()
+        if log is not None:
+            if log.is_cut:
+                raise LogCut(f"the log of {log.turn_id} was cut")
+            if log.window.holds(place.seq + 1):
+                return log.window.after(place.seq, YIELD_BYTES)
         return await self._store.events(place.turn.key, place.seq, max_bytes=YIELD_BYTES)
 
-    async def _read(self, place: "_Place") -> AsyncGenerator[list[LogEntry], None]:
-        """What the store holds of a turn that is not live."""
-        while entries := await self._store.events(place.turn.key, place.seq, max_bytes=YIELD_BYTES):
-            place.move(entries)
-            yield entries
+
+@contextmanager
+def _joined(log: LiveLog | None, max_listeners: int | None) -> Iterator[None]:
+    """A listener of a live log, for as long as the block runs. Raises Overloaded."""
+    if log is None:
+        yield
+        return
+    if max_listeners is not None and log.listeners >= max_listeners:
+        raise Overloaded("This turn has as many listeners as it may.", retry_after_s=5)
+    log.join()
+    try:
+        yield
+    finally:
+        log.leave()
 
 
 class _Place:

@@ -42,11 +42,10 @@ class LiveLog:
         self.turn_id = turn_id
         self.turn_key = turn_key
         self.window = Window(next_seq, window_bytes)
-        self.changed = asyncio.Event()
-        """Set, and replaced, when something is published or the log ends: take it before you read."""
         self.listeners = 0
         self.when_deserted: Callable[[], None] | None = None
         self._passes = passes
+        self._waiters: set[asyncio.Future[None]] = set()
         self._staging = Staging(turn_id, next_seq)
         self._scheduled = False
         self._in_flight: asyncio.Future[None] | None = None
@@ -101,6 +100,10 @@ class LiveLog:
             return
         if batch.last_seq == self.window.last_seq:  # what the log was opened behind: admission's first event
             self.window.add_before(batch.entries)
+            self._wake()
+            return
+        if not self._held and self._follows(batch):
+            self.window.add(batch.entries)
             self._wake()
             return
         self._held[batch.entries[0].seq] = batch
@@ -188,9 +191,21 @@ class LiveLog:
         if not self.listeners and self.when_deserted is not None and not (self._closed or self._cut):
             self.when_deserted()
 
+    async def change(self) -> None:
+        """Wait until something is published or the log ends. Look whether there is anything first: nothing
+        happens between that and this call."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+
     def _wake(self) -> None:
-        changed, self.changed = self.changed, asyncio.Event()
-        changed.set()
+        waiters, self._waiters = self._waiters, set()
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 def _as_unavailable(failure: BaseException) -> StoreUnavailable:

@@ -17,7 +17,7 @@ from app.store.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-GATHER_S = 0.05
+GATHER_S = 0.25
 RETRY_S = 1.0
 """How soon rows that the database has refused are offered to it again."""
 GROUP_BYTES = 1024 * 1024

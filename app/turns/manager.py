@@ -15,7 +15,7 @@ from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, ToolOutput
 from app.domain.ports import ArtifactKeeper, EventLog, IdempotencyKey, Runtime, Store, StoredArtifact
 from app.domain.turn import CancelMode, Turn, TurnRequest, TurnStatus
-from app.errors import AgentNotFound, InvalidEventId, Overloaded
+from app.errors import AgentNotFound, InvalidEventId
 from app.turns.admission import Admissions
 from app.turns.cancelling import Cancels
 from app.turns.conversations import Conversations
@@ -147,12 +147,8 @@ class TurnManager(Conversations):
         over = turn.ended or turn.status == "paused"
         return Attached(turn, after, replayed, nothing_left=over and after == turn.last_event_id)
 
-    async def tail(self, attached: Attached) -> AsyncIterator[list[LogEntry]]:
-        if self._logs.listeners(attached.turn.id) >= self._limits.max_listeners:
-            raise Overloaded("This turn has as many listeners as it may.", retry_after_s=5)
-        async with aclosing(self._logs.tail(attached.turn, attached.after)) as entries:  # type: ignore[type-var]
-            async for some in entries:
-                yield some
+    def tail(self, attached: Attached) -> AsyncIterator[list[LogEntry]]:
+        return self._logs.tail(attached.turn, attached.after, max_listeners=self._limits.max_listeners)
 
     async def events(self, caller: Caller, turn_id: str, after: int, limit: int) -> tuple[list[LogEntry], bool]:
         attached = await self.attach(caller, turn_id, after)

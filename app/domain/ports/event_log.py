@@ -104,11 +104,14 @@ class EventLog(Protocol):
         """Break every listener of this log without a terminal frame: nothing more can be written to it."""
         ...
 
-    def tail(self, turn: Turn, after: int) -> AsyncIterator[list[LogEntry]]:
+    def tail(
+        self, turn: Turn, after: int, *, max_listeners: int | None = None
+    ) -> AsyncIterator[list[LogEntry]]:
         """Entries after number `after`, in order, without gap or repeat, until the turn pauses or ends.
 
         Yields what waits in one list. While the turn is live it follows; only committed entries are shown.
-        Raises LogCut if the log was cut, EventsExpired if retention removed what was asked for.
+        Raises LogCut if the log was cut, EventsExpired if retention removed what was asked for, Overloaded if
+        a live turn has `max_listeners` already.
         """
         ...
 
