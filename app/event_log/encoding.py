@@ -50,8 +50,8 @@ def _line(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> byt
         shown.setdefault("agent", origin.agent)
         shown["parent_call_id"] = origin.parent_call_id
     line = json_text.encode(shown)
-    for raw, escaped in _LINE_ENDS:
-        if raw in line:
+    if not line.isascii():
+        for raw, escaped in _LINE_ENDS:
             line = line.replace(raw, escaped)
     return line
 

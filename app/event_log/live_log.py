@@ -65,6 +65,11 @@ class LiveLog:
         return self.window.last_seq
 
     @property
+    def has_one_delta(self) -> bool:
+        """True if a single delta is all that is staged."""
+        return self._staging.is_one_delta
+
+    @property
     def key(self) -> int:
         """Of a log that is bound."""
         assert self.turn_key is not None  # noqa: S101 - narrows the type: only bound logs are written
@@ -98,7 +103,9 @@ class LiveLog:
         """A batch whose predecessors are still on their way waits for them."""
         if not batch.entries:
             return
-        if batch.last_seq == self.window.last_seq:  # what the log was opened behind: admission's first event
+        if (
+            batch.entries[-1].seq == self.window.last_seq
+        ):  # what the log was opened behind: admission's first event
             self.window.add_before(batch.entries)
             self._wake()
             return

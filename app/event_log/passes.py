@@ -1,7 +1,8 @@
 """One write for each pass of the event loop: whatever was appended in it, to any log, goes into the journal.
 
 Asked for by the logs, which stay the owners of what they staged: a log whose batch needs a transaction of its
-own submits it when it is asked for what is due.
+own submits it when it is asked for what is due. A delta that comes alone does not wait for the pass to end:
+another pass costs as much as the write.
 """
 
 import asyncio
@@ -16,11 +17,18 @@ class PassWriter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._asked: list[LiveLog] = []
+        self._alone_at = 0
+        """The millisecond in which a delta was written alone; what else comes in it is gathered."""
 
     def schedule(self, log: LiveLog) -> None:
-        """Write what the log has staged at the end of this pass."""
+        """Write what the log has staged at the end of this pass; a delta alone at once."""
         if not self._asked:
-            asyncio.get_running_loop().call_soon(self._write_asked)
+            loop = asyncio.get_running_loop()
+            if log.has_one_delta and (now := int(loop.time() * 1000)) != self._alone_at:
+                self._alone_at = now
+                self.write((log,))
+                return
+            loop.call_soon(self._write_asked)
         self._asked.append(log)
 
     def write(self, logs: Iterable[LiveLog]) -> None:

@@ -14,7 +14,7 @@ _DELTAS = (MessageDelta, RefusalDelta, ReasoningDelta, ToolCallDelta)
 
 @dataclass(slots=True)
 class _Staged:
-    """`key` says what a delta continues; `parts` are its pieces. Both are None for any other event."""
+    """`key` says what a delta continues, None for any other event; `parts` are its pieces if there are some."""
 
     event: Event
     origin: Origin | None
@@ -36,20 +36,27 @@ class Staging:
     def next_seq(self) -> int:
         return self._first + len(self._events)
 
+    @property
+    def is_one_delta(self) -> bool:
+        return len(self._events) == 1 and self._events[0].key is not None and not self._items
+
     def __bool__(self) -> bool:
         return bool(self._events or self._items)
 
     def add(self, event: Event, origin: Origin | None, items: Sequence[NewItem]) -> None:
-        self._items.extend(items)
+        if items:
+            self._items.extend(items)
         if not isinstance(event, _DELTAS):
             self._events.append(_Staged(event, origin))
             return
         key = _continues(event)
         last = self._events[-1] if self._events else None
-        if last is not None and last.parts is not None and last.key == key and last.origin == origin:
-            last.parts.append(event.delta)
+        if last is None or last.key != key or last.origin != origin:
+            self._events.append(_Staged(event, origin, key))
+        elif last.parts is None:
+            last.parts = [_piece(last.event), event.delta]
         else:
-            self._events.append(_Staged(event, origin, key, [event.delta]))
+            last.parts.append(event.delta)
 
     def add_items(self, items: Sequence[NewItem]) -> None:
         self._items.extend(items)
@@ -61,14 +68,11 @@ class Staging:
     def take(self) -> EventBatch:
         """Everything, encoded; nothing is left."""
         events, first = self._events, self._first
-        batch = EventBatch(
-            tuple(
-                encoded(_joined(staged), staged.origin, turn_id=self._turn_id, seq=seq)
-                for seq, staged in enumerate(events, first)
-            ),
-            tuple(self._items),
-            self._compaction,
-        )
+        entries = [
+            encoded(_joined(staged), staged.origin, turn_id=self._turn_id, seq=seq)
+            for seq, staged in enumerate(events, first)
+        ]
+        batch = EventBatch(tuple(entries), tuple(self._items), self._compaction)
         self._first = first + len(events)
         self._events, self._items, self._compaction = [], [], None
         return batch
@@ -85,7 +89,10 @@ def _continues(event: MessageDelta | RefusalDelta | ReasoningDelta | ToolCallDel
 
 
 def _joined(staged: _Staged) -> Event:
-    event, parts = staged.event, staged.parts
-    if parts is None or len(parts) == 1 or not isinstance(event, _DELTAS):
-        return event
-    return replace(event, delta="".join(parts))
+    if staged.parts is None or not isinstance(staged.event, _DELTAS):
+        return staged.event
+    return replace(staged.event, delta="".join(staged.parts))
+
+
+def _piece(event: Event) -> str:
+    return event.delta if isinstance(event, _DELTAS) else ""

@@ -29,8 +29,10 @@ class Window:
         """Add the entries that follow; the newest one stays in the window whatever its size."""
         self._entries.extend(entries)
         self._next_seq += len(entries)
-        self._bytes += sum(map(_cost, entries))
-        self._drop_oldest()
+        for entry in entries:
+            self._bytes += _cost(entry)
+        if self._bytes > self._max_bytes:
+            self._drop_oldest()
 
     def add_before(self, entries: Sequence[LogEntry]) -> None:
         """Add entries in front of an empty window."""
@@ -51,6 +53,8 @@ class Window:
 
     def after(self, seq: int, max_bytes: int) -> list[LogEntry]:
         """Entries behind number `seq`, up to `max_bytes` but at least one if there is any."""
+        if seq == self.last_seq - 1:  # a listener that keeps up
+            return self._entries[-1:]
         found: list[LogEntry] = []
         size = 0
         for index in range(max(0, seq + 1 - self.first_seq), len(self._entries)):

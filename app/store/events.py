@@ -38,7 +38,8 @@ PACK_ROWS = 128
 
 
 def append_row(turn_key: int, entries: Sequence[LogEntry]) -> AppendRow:
-    return turn_key, entries[0].seq, entries[-1].seq, b"\n".join([entry.data for entry in entries])
+    body = entries[0].data if len(entries) == 1 else b"\n".join([entry.data for entry in entries])
+    return turn_key, entries[0].seq, entries[-1].seq, body
 
 
 def merged(rows: Iterable[AppendRow]) -> list[AppendRow]:

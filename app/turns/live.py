@@ -47,7 +47,8 @@ class LiveTurn:
         if self.first_text_after_s is None and isinstance(event, MessageDelta):
             self.first_text_after_s = time.monotonic() - self.began_at
         self.ledger.apply(event, origin)
-        self.recorded.extend(items)
+        if items:
+            self.recorded.extend(items)
         self.log.append(event, origin, items)
         if self.log.failure is not None:
             # What cannot be stored is not shown: there is nobody left to run for.

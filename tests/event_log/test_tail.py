@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 from anyio import fail_after
 
+from app.domain.events import TurnResumed
 from app.domain.pause import Answers
 from app.domain.ports import LogCut
 from app.domain.turn import Turn, now
@@ -32,7 +33,7 @@ async def write(log: LiveLog, count: int, text: str = "x") -> None:
 
 async def resumed(live: LiveScene, paused: Turn) -> tuple[Turn, LiveLog]:
     log = live.logs.open(paused.id, turn_key=paused.key, next_seq=paused.last_event_id + 1)
-    log.append(delta("resumed"))
+    log.append(TurnResumed("approval", 2))
     first = log.take()
     running = replace(paused, status="running", pause=None, runs=2, last_event_id=first.last_seq)
     assert await live.store.resume(running, Answers(), first)

@@ -5,15 +5,23 @@ from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
-from anyio import fail_after
 
 from app.domain.events import LogEntry
 from app.domain.turn import Turn
 from app.errors import StoreUnavailable
 from app.store import SqliteStore, open_store
 from app.store.events import AppendRow
-from app.store.journal import ROTATE_BYTES, Journal, left_behind, paths
+from app.store.journal import (
+    MAX_BYTES,
+    ROTATE_BYTES,
+    SEGMENT_BYTES,
+    Journal,
+    JournalFull,
+    left_behind,
+    paths,
+)
 from tests.store.scene import ALICE, Scene, batch, event
 
 pytestmark = pytest.mark.anyio
@@ -44,25 +52,28 @@ async def reopened(database: Path) -> AsyncIterator[SqliteStore]:
 def test_rows_come_back_as_they_were_written_in_the_order_of_each_turn(database: Path) -> None:
     journal = Journal(database)
     journal.write(ROWS[:2])
-    journal.rotate()
+    journal.write([(2, 1, 1, b"x" * ROTATE_BYTES)])
+    journal.grouped(1)
     journal.write(ROWS[2:])
 
-    assert left_behind(database) == [ROWS[0], ROWS[2], ROWS[1]]
+    assert left_behind(database) == [ROWS[0], ROWS[2], (2, 1, 1, b"x" * ROTATE_BYTES), ROWS[1]]
 
 
 @pytest.mark.parametrize("size", range(1, 60))
 def test_torn_record_ends_the_file_and_costs_nothing_before_it(database: Path, size: int) -> None:
-    journal_of(database, ROWS[:1])
-    whole = paths(database)[0].read_bytes()
-    paths(database)[0].write_bytes(whole + whole[:size][: len(whole) - 1])
+    journal = Journal(database)
+    journal.write(ROWS[:1])
+    whole = paths(database)[0].read_bytes()[: journal.used]
+    paths(database)[0].write_bytes(whole + whole[:size][: len(whole) - 1] + bytes(100))
 
     assert left_behind(database) == ROWS[:1]
 
 
 def test_record_whose_bytes_have_changed_is_not_taken(database: Path) -> None:
-    journal_of(database, ROWS[:1])
+    journal = Journal(database)
+    journal.write(ROWS[:1])
     whole = bytearray(paths(database)[0].read_bytes())
-    whole[-1] ^= 1
+    whole[journal.used - 1] ^= 1
     paths(database)[0].write_bytes(whole)
 
     assert left_behind(database) == []
@@ -84,14 +95,32 @@ def files_of_at_most(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_what_does_not_fit_leaves_nothing_behind(database: Path) -> None:
+def test_what_finds_no_room_leaves_nothing_behind(database: Path) -> None:
     journal = Journal(database)
     journal.write(ROWS[:1])
-    with files_of_at_most(200), pytest.raises(OSError, match=r"part|large"):
-        journal.write([(1, 4, 4, b"x" * 1000)])
+    with files_of_at_most(SEGMENT_BYTES), pytest.raises(OSError, match="large"):
+        journal.write([(1, 4, 4, b"x" * SEGMENT_BYTES)])
     journal.write(ROWS[2:])
 
     assert left_behind(database) == [ROWS[0], ROWS[2]]
+
+
+def test_file_grows_for_what_is_large_and_shrinks_again(database: Path) -> None:
+    journal = Journal(database)
+    large: AppendRow = (1, 4, 4, b"x" * (3 * SEGMENT_BYTES))
+    journal.write([*ROWS[:1], large])
+    assert left_behind(database) == [ROWS[0], large]
+    journal.committed(0, all_quiet=True)
+
+    assert left_behind(database) == []
+    assert [path.stat().st_size for path in paths(database)] == [SEGMENT_BYTES, SEGMENT_BYTES]
+
+
+def test_more_than_may_wait_is_refused(database: Path) -> None:
+    journal = Journal(database)
+    journal.write([(1, 1, 1, bytes(MAX_BYTES))])
+    with pytest.raises(JournalFull):
+        journal.write(ROWS[:1])
 
 
 async def test_what_a_process_left_is_in_the_database_of_the_next(scene: Scene, database: Path) -> None:
@@ -99,7 +128,7 @@ async def test_what_a_process_left_is_in_the_database_of_the_next(scene: Scene, 
     journal_of(database, [of_turn(turn, 2), of_turn(turn, 3, "seen")])
     async with reopened(database) as store:
         assert await kept(store, turn) == [1, 2, 3]
-        assert all(path.stat().st_size == 0 for path in paths(database))
+        assert left_behind(database) == []
 
 
 async def test_what_the_database_has_already_is_not_brought_in_again(scene: Scene, database: Path) -> None:
@@ -151,24 +180,22 @@ async def test_journal_is_emptied_once_the_database_has_it(scene: Scene, databas
     """What is deleted from the database must not stay in a file beside it."""
     turn = (await scene.admit()).turn
     scene.store.journal([(turn.key, batch(event(2, text="secret")))])
-    assert any(path.stat().st_size for path in paths(database))
-    with fail_after(10):
-        while any(path.stat().st_size for path in paths(database)):  # noqa: ASYNC110 - files tell nobody
-            await anyio.sleep(0.01)
+    assert held(database, b"secret")
+    await scene.store.appends.committed()
+
+    assert not held(database, b"secret")
 
     assert await kept(scene.store, turn) == [1, 2]
 
 
 async def test_journal_stays_small_under_load(scene: Scene, database: Path) -> None:
     turn = (await scene.admit()).turn
-    largest = 0
     for seq in range(2, 400):
         scene.store.journal([(turn.key, batch(event(seq, text="x" * 4096)))])
-        largest = max(largest, sum(path.stat().st_size for path in paths(database)))
-        if seq % 8 == 0:
-            await scene.store.appends.committed()
+        await anyio.lowlevel.checkpoint()
+    await scene.store.appends.committed()
 
-    assert ROTATE_BYTES < largest < 8 * ROTATE_BYTES
+    assert [path.stat().st_size for path in paths(database)] == [SEGMENT_BYTES, SEGMENT_BYTES]
     assert len(await scene.store.events(turn.key, 0, max_bytes=1 << 30)) == 399
 
 
@@ -225,6 +252,10 @@ async def test_one_turns_rows_of_a_group_are_one_row(scene: Scene, database: Pat
         found = raw.execute("SELECT first_seq, last_seq FROM events ORDER BY key").fetchall()
     assert found == [(1, 1), (2, 11)]
     assert await kept(scene.store, turn) == list(range(1, 12))
+
+
+def held(database: Path, text: bytes) -> bool:
+    return any(text in path.read_bytes() for path in paths(database))
 
 
 async def room(store: SqliteStore, pages: int) -> None:

@@ -43,8 +43,9 @@ class TurnLog(Protocol):
         ...
 
     def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
-        """Add an event; it is committed within moments (with all that was appended in the same loop pass),
-        and shown to listeners after that. Adjacent deltas of one item in one pass are joined. Never blocks."""
+        """Add an event; it is kept within moments (with all that was appended in the same loop pass; a delta
+        that comes alone at once), and shown to listeners after that. Adjacent deltas of one item in one pass
+        are joined. Never blocks."""
         ...
 
     def add_items(self, items: Sequence[NewItem]) -> None:
