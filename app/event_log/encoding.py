@@ -4,7 +4,9 @@ A line is what every listener gets, byte for byte: `type`, `seq` and `turn_id` f
 and for a nested agent's event `agent` (if the event has none) and `parent_call_id` at the end.
 """
 
+from collections.abc import Callable
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from app.domain.events import EVENT_CLASSES, Event, LogEntry, Origin
@@ -20,12 +22,22 @@ def _field_names(cls: type[Event]) -> FieldNames:
     return tuple((f.name, aliases.get(f.name, f.name)) for f in fields(cls) if f.name != "type")
 
 
+def _shown(pairs: FieldNames) -> tuple[tuple[str, ...], Callable[[Event], tuple[Any, ...]]]:
+    """The names on the wire, and what gets their values at once: this is done for every delta."""
+    attributes = [attribute for attribute, _ in pairs]
+    names = tuple(name for _, name in pairs)
+    if len(attributes) > 1:
+        return names, attrgetter(*attributes)
+    return names, lambda event: tuple(getattr(event, attribute) for attribute in attributes)
+
+
 def _type_of(cls: type[Event]) -> str:
     """Read from the field: in a class with slots the attribute is the slot."""
     return next(str(f.default) for f in fields(cls) if f.name == "type")
 
 
 _FIELDS: dict[type[Event], FieldNames] = {cls: _field_names(cls) for cls in EVENT_CLASSES}
+_SHOWN = {cls: _shown(pairs) for cls, pairs in _FIELDS.items()}
 _CLASSES: dict[str, type[Event]] = {_type_of(cls): cls for cls in EVENT_CLASSES}
 
 # Valid in JSON as they are, but line ends to some SSE clients, which would split the frame. JSON holds them
@@ -44,8 +56,8 @@ def encoded(event: Event, origin: Origin | None = None, *, turn_id: TurnId, seq:
 
 def _line(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> bytes:
     shown: dict[str, Any] = {"type": event.type, "seq": seq, "turn_id": turn_id}
-    for attribute, name in _FIELDS[type(event)]:
-        shown[name] = getattr(event, attribute)
+    names, values_of = _SHOWN[type(event)]
+    shown.update(zip(names, values_of(event), strict=True))
     if origin is not None:
         shown.setdefault("agent", origin.agent)
         shown["parent_call_id"] = origin.parent_call_id

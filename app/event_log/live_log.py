@@ -15,7 +15,7 @@ from app.domain.events import Event, Origin
 from app.domain.ids import TurnId
 from app.domain.ports import EventBatch
 from app.errors import StoreUnavailable
-from app.event_log.staging import Staging
+from app.event_log.staging import DELTAS, Staging
 from app.event_log.window import Window
 
 
@@ -23,6 +23,10 @@ class Passes(Protocol):
     """How a log gets to the store: see `PassWriter`."""
 
     def schedule(self, log: "LiveLog") -> None: ...
+
+    def at_once(self) -> bool: ...
+
+    def keep(self, batches: "Sequence[tuple[LiveLog, EventBatch]]") -> None: ...
 
     def write(self, logs: "Iterable[LiveLog]") -> None: ...
 
@@ -65,11 +69,6 @@ class LiveLog:
         return self.window.last_seq
 
     @property
-    def has_one_delta(self) -> bool:
-        """True if a single delta is all that is staged."""
-        return self._staging.is_one_delta
-
-    @property
     def key(self) -> int:
         """Of a log that is bound."""
         assert self.turn_key is not None  # noqa: S101 - narrows the type: only bound logs are written
@@ -80,6 +79,9 @@ class LiveLog:
         return self._failure
 
     def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
+        if isinstance(event, DELTAS) and not items and self._waits_for_nothing() and self._passes.at_once():
+            self._passes.keep([(self, self._staging.one(event, origin))])
+            return
         self._staging.add(event, origin, items)
         self._schedule()
 
@@ -150,6 +152,16 @@ class LiveLog:
     def fail(self, failure: BaseException) -> None:
         """Nothing can be written any more."""
         self._failure = failure
+
+    def _waits_for_nothing(self) -> bool:
+        """True if the next event can go into the journal, and everything before it is shown."""
+        return (
+            not self._staging
+            and self.turn_key is not None
+            and self._in_flight is None
+            and self._failure is None
+            and self._staging.next_seq == self.window.last_seq + 1
+        )
 
     def _schedule(self) -> None:
         if self._scheduled or self._in_flight or self.turn_key is None:

@@ -6,7 +6,7 @@ another pass costs as much as the write.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from app.domain.ports import EventBatch, Store
 from app.errors import StoreUnavailable
@@ -18,31 +18,37 @@ class PassWriter:
         self._store = store
         self._asked: list[LiveLog] = []
         self._alone_at = 0
-        """The millisecond in which a delta was written alone; what else comes in it is gathered."""
+        """The millisecond in which a delta was written alone."""
 
     def schedule(self, log: LiveLog) -> None:
-        """Write what the log has staged at the end of this pass; a delta alone at once."""
+        """Write what the log has staged at the end of this pass."""
         if not self._asked:
-            loop = asyncio.get_running_loop()
-            if log.has_one_delta and (now := int(loop.time() * 1000)) != self._alone_at:
-                self._alone_at = now
-                self.write((log,))
-                return
-            loop.call_soon(self._write_asked)
+            asyncio.get_running_loop().call_soon(self._write_asked)
         self._asked.append(log)
+
+    def at_once(self) -> bool:
+        """True if a delta may go into the journal by itself: once a millisecond, the others are gathered."""
+        now = int(asyncio.get_running_loop().time() * 1000)
+        if self._asked or now == self._alone_at:
+            return False
+        self._alone_at = now
+        return True
 
     def write(self, logs: Iterable[LiveLog]) -> None:
         """Write what is due of these logs now, and show it."""
         due = [(log, batch) for log in logs if (batch := log.due()) is not None]
-        if not due:
-            return
+        if due:
+            self.keep(due)
+
+    def keep(self, batches: Sequence[tuple[LiveLog, EventBatch]]) -> None:
+        """Write batches into the journal and show them; if they are refused, their logs have failed."""
         try:
-            self._store.journal([(log.key, batch) for log, batch in due])
+            self._store.journal([(log.key, batch) for log, batch in batches])
         except StoreUnavailable as error:
-            for log, _ in due:
+            for log, _ in batches:
                 log.fail(error)
         else:
-            for log, batch in due:
+            for log, batch in batches:
                 log.publish(batch)
 
     def submit(self, turn_key: int, batch: EventBatch) -> asyncio.Future[None]:

@@ -9,7 +9,7 @@ from app.domain.ids import TurnId
 from app.domain.ports import EventBatch
 from app.event_log.encoding import encoded
 
-_DELTAS = (MessageDelta, RefusalDelta, ReasoningDelta, ToolCallDelta)
+DELTAS = (MessageDelta, RefusalDelta, ReasoningDelta, ToolCallDelta)
 
 
 @dataclass(slots=True)
@@ -36,17 +36,13 @@ class Staging:
     def next_seq(self) -> int:
         return self._first + len(self._events)
 
-    @property
-    def is_one_delta(self) -> bool:
-        return len(self._events) == 1 and self._events[0].key is not None and not self._items
-
     def __bool__(self) -> bool:
         return bool(self._events or self._items)
 
     def add(self, event: Event, origin: Origin | None, items: Sequence[NewItem]) -> None:
         if items:
             self._items.extend(items)
-        if not isinstance(event, _DELTAS):
+        if not isinstance(event, DELTAS):
             self._events.append(_Staged(event, origin))
             return
         key = _continues(event)
@@ -64,6 +60,12 @@ class Staging:
     def compact(self, event: Event, compaction: Compaction) -> None:
         self._compaction = compaction
         self.add(event, None, ())
+
+    def one(self, event: Event, origin: Origin | None) -> EventBatch:
+        """An event that waits for nothing, past whatever is staged: that must be nothing."""
+        entry = encoded(event, origin, turn_id=self._turn_id, seq=self._first)
+        self._first += 1
+        return EventBatch((entry,))
 
     def take(self) -> EventBatch:
         """Everything, encoded; nothing is left."""
@@ -89,10 +91,10 @@ def _continues(event: MessageDelta | RefusalDelta | ReasoningDelta | ToolCallDel
 
 
 def _joined(staged: _Staged) -> Event:
-    if staged.parts is None or not isinstance(staged.event, _DELTAS):
+    if staged.parts is None or not isinstance(staged.event, DELTAS):
         return staged.event
     return replace(staged.event, delta="".join(staged.parts))
 
 
 def _piece(event: Event) -> str:
-    return event.delta if isinstance(event, _DELTAS) else ""
+    return event.delta if isinstance(event, DELTAS) else ""
