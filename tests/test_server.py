@@ -226,8 +226,13 @@ def test_a_child_that_outlives_the_service_does_not_keep_its_port() -> None:
     listening = listen(host, 0, 30)
     listening.listen()
     port = listening.getsockname()[1]
-    waits_for_its_input = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(waits_for_its_input, stdin=subprocess.PIPE, close_fds=False) as child:
+    child_process = [sys.executable, "-c", "print('up', flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(child_process, stdin=pipe, stdout=pipe, close_fds=False) as child:
+        assert child.stdout is not None
+        assert (
+            child.stdout.readline() == b"up\n"
+        )  # a spawned child closes what it does not inherit a little late
         listening.close()
         with listen(host, port, 30) as again:
             again.listen()

@@ -10,7 +10,7 @@ from app.api.answers import dumps, turn_answer, turn_headers
 from app.api.negotiation import Form, choose
 from app.api.sse import EventStream
 from app.api.state import Api
-from app.api.streaming import Frames, Streamed, StreamedAnswer
+from app.api.streaming import Frames, Outlet, Streamed, StreamedAnswer
 from app.domain.events import LogEntry
 from app.domain.ids import TurnId
 from app.turns.service import Attached
@@ -47,8 +47,9 @@ def event_stream(api: Api, attached: Attached) -> Response:
     headers = turn_headers(attached.turn)
     if attached.nothing_left:
         return Response(status_code=204, headers=headers)
-    frames = _encoded(api.turns.tail(attached), NativeEncoder())
-    return EventStream(_streamed(api, frames), headers)
+    encoder, outlet = NativeEncoder(), Outlet()
+    entries = api.turns.tail(attached, lambda batch: outlet.put(_joined(batch, encoder)))
+    return EventStream(Streamed(_encoded(entries, encoder), api.limits, api.metrics, outlet), headers)
 
 
 def conversation_stream(api: Api, turns: AsyncIterator[tuple[TurnId, list[LogEntry]]]) -> Response:

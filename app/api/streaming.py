@@ -11,9 +11,9 @@ What the contract asks of every stream is done here, for SSE, waiting JSON and t
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import anyio
@@ -29,14 +29,16 @@ from app.observability.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 CONNECTION = "turnwire.connection"
-"""The ASGI extension of our server: `{"abort": callable}` aborts the connection; `send`, where there is one, is
-the server's own, for the pieces of a body: middlewares look at an answer's head alone."""
+"""The ASGI extension of our server: `abort()` breaks the connection off; `write(data)`, where there is one,
+sends a piece of a body past the middlewares, which look at an answer's head alone, and returns False if that
+had to wait."""
 PIECE = 64 * 1024
 OPEN_WITHIN_S = 0.05
 """How long the head of an answer waits for the first event, or for the error that comes instead."""
 GONE_WITHIN_S = 1
 
 Frames = AsyncGenerator[bytes, None]
+Write = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,14 @@ class Listener:
         self,
         receive: Receive,
         send: Send,
-        send_body: Send,
+        write: Write | None,
         head: Message,
         filler: bytes | None,
         limits: StreamLimits,
     ) -> None:
         self._receive = receive
         self._send = send
-        self._send_body = send_body
+        self._write = write
         self._head = head
         self._filler = filler
         self._limits = limits
@@ -97,19 +99,28 @@ class Listener:
             if not self.opened:
                 await self._open()
             for start in range(0, len(data), PIECE):
-                await self._put(self._send_body, _body(data[start : start + PIECE]))
+                await self._put(_body(data[start : start + PIECE]))
         if not self.opened:
             await self._open()
-        await self._put(self._send, _body(b"", more=False))
+        await self._put(_body(b"", more=False))
 
     async def _open(self) -> None:
         self.opened = True
-        await self._put(self._send, self._head)
+        await self._put(self._head)
 
-    async def _put(self, send: Send, message: Message) -> None:
+    async def _put(self, message: Message) -> None:
         self._last_sent = self._sending_since = self._now()
-        await send(message)
+        await self._send(message)
         self._sending_since = None
+
+    def put_at_once(self, data: bytes) -> bool:
+        """Send a piece without waiting. False if it cannot be: then it is to come as a frame."""
+        if self._write is None or self._sending_since is not None or not self.opened or len(data) > PIECE:
+            return False
+        if not self._write(data):
+            return False
+        self._last_sent = self._now()
+        return True
 
     async def _watch_for_disconnect(self, scope: CancelScope) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -155,8 +166,9 @@ async def stream(
     scope: Scope, receive: Receive, send: Send, answer: "Streamed", head: Message, filler: bytes | None
 ) -> None:
     """Serve one listener to its end, clean or cut. Raises TurnwireError if nothing was sent yet."""
-    send_body = _connection(scope).get("send", send)
-    listener = Listener(receive, send, send_body, head, filler, answer.limits)
+    write = _connection(scope).get("write")
+    listener = Listener(receive, send, write, head, filler, answer.limits)
+    answer.outlet.put = listener.put_at_once
     try:
         with answer.metrics.listening():
             outcome = await listener.run(answer.frames)
@@ -196,18 +208,31 @@ async def _cut(scope: Scope, receive: Receive) -> None:
             pass
 
 
+def _is_closed(_data: bytes) -> bool:
+    return False
+
+
 def _connection(scope: Scope) -> Mapping[str, Any]:
     connection: Mapping[str, Any] = (scope.get("extensions") or {}).get(CONNECTION) or {}
     return connection
 
 
+class Outlet:
+    """Where a frame may go in the moment in which it is made, if the connection takes it: past the task that
+    forwards frames, whose wake-up costs more than the write."""
+
+    def __init__(self) -> None:
+        self.put: Write = _is_closed
+
+
 @dataclass(slots=True)
 class Streamed:
-    """What is streamed, and how: `frames` is closed when the answer is over."""
+    """What is streamed, and how: `frames`, without what went to the outlet, is closed when the answer is over."""
 
     frames: Frames
     limits: StreamLimits
     metrics: Metrics
+    outlet: Outlet = field(default_factory=Outlet)
 
 
 class StreamedAnswer(Response):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from app.domain.events import ENDING_TYPES, LogEntry
 from app.domain.ids import TurnId
-from app.domain.ports import LogCut, Store, TurnLog
+from app.domain.ports import LogCut, Store, Taker, TurnLog
 from app.domain.turn import Turn
 from app.errors import Overloaded
 from app.event_log.live_log import LiveLog
@@ -101,13 +101,18 @@ class EventLogs:
         raise LogCut("the service stops")
 
     async def tail(
-        self, turn: Turn, after: int, *, max_listeners: int | None = None
+        self,
+        turn: Turn,
+        after: int,
+        *,
+        max_listeners: int | None = None,
+        taker: Taker | None = None,
     ) -> AsyncGenerator[list[LogEntry], None]:
         """Live entries come from memory, those behind the window and those of other turns from the store.
 
         A turn that pauses and resumes while a listener is behind is followed on.
         """
-        place = _Place(turn, after)
+        place = _Place(turn, after, taker)
         while True:
             log = self._live.get(turn.id)
             with _joined(log, max_listeners):
@@ -124,7 +129,7 @@ class EventLogs:
         while log is not None and not log.is_cut and place.seq >= log.published_seq:
             if log.ended:
                 return []
-            await log.change()
+            await log.change(place.take)
         if log is not None:
             if log.is_cut:
                 raise LogCut(f"the log of {log.turn_id} was cut")
@@ -151,14 +156,22 @@ def _joined(log: LiveLog | None, max_listeners: int | None) -> Iterator[None]:
 class _Place:
     """Where a listener is in a turn's log."""
 
-    def __init__(self, turn: Turn, after: int) -> None:
+    def __init__(self, turn: Turn, after: int, taker: Taker | None) -> None:
         self.turn = turn
         self.seq = after
+        self._taker = taker
         self._last_type: str | None = None
 
     def move(self, entries: list[LogEntry]) -> None:
         self.seq = entries[-1].seq
         self._last_type = entries[-1].type
+
+    def take(self, entries: list[LogEntry]) -> bool:
+        """Have the listener's taker take them, if they are what follows."""
+        if self._taker is None or entries[0].seq != self.seq + 1 or not self._taker(entries):
+            return False
+        self.move(entries)
+        return True
 
     def check_end(self) -> None:
         """Raises LogCut unless the turn has paused or ended here: a clean end always means that."""

@@ -13,7 +13,7 @@ from typing import Protocol
 from app.domain.conversation import Compaction, NewItem
 from app.domain.events import Event, Origin
 from app.domain.ids import TurnId
-from app.domain.ports import EventBatch
+from app.domain.ports import EventBatch, Taker
 from app.errors import StoreUnavailable
 from app.event_log.staging import DELTAS, Staging
 from app.event_log.window import Window
@@ -49,7 +49,7 @@ class LiveLog:
         self.listeners = 0
         self.when_deserted: Callable[[], None] | None = None
         self._passes = passes
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], Taker | None] = {}
         self._staging = Staging(turn_id, next_seq)
         self._scheduled = False
         self._in_flight: asyncio.Future[None] | None = None
@@ -113,7 +113,7 @@ class LiveLog:
             return
         if not self._held and self._follows(batch):
             self.window.add(batch.entries)
-            self._wake()
+            self._offer(batch)
             return
         self._held[batch.entries[0].seq] = batch
         shown = False
@@ -210,19 +210,34 @@ class LiveLog:
         if not self.listeners and self.when_deserted is not None and not (self._closed or self._cut):
             self.when_deserted()
 
-    async def change(self) -> None:
-        """Wait until something is published or the log ends. Look whether there is anything first: nothing
-        happens between that and this call."""
+    async def change(self, taker: Taker | None = None) -> None:
+        """Wait until something is published that `taker` does not take, or the log ends.
+
+        Look whether there is anything first: nothing happens between that and this call.
+        """
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters[waiter] = taker
         try:
             await waiter
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
+
+    def _offer(self, batch: EventBatch) -> None:
+        """To those who take what they wait for here and now; the others are woken."""
+        entries = list(batch.entries)
+        for waiter, taker in tuple(self._waiters.items()):
+            if waiter.done():
+                continue
+            try:
+                taken = taker is not None and taker(entries)
+            except Exception as error:  # noqa: BLE001 - it is the listener's
+                waiter.set_exception(error)
+            else:
+                if not taken:
+                    waiter.set_result(None)
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, set()
-        for waiter in waiters:
+        for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
 

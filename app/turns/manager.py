@@ -13,7 +13,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, ToolOutput
-from app.domain.ports import ArtifactKeeper, EventLog, IdempotencyKey, Runtime, Store, StoredArtifact
+from app.domain.ports import ArtifactKeeper, EventLog, IdempotencyKey, Runtime, Store, StoredArtifact, Taker
 from app.domain.turn import CancelMode, Turn, TurnRequest, TurnStatus
 from app.errors import AgentNotFound, InvalidEventId
 from app.turns.admission import Admissions
@@ -147,8 +147,10 @@ class TurnManager(Conversations):
         over = turn.ended or turn.status == "paused"
         return Attached(turn, after, replayed, nothing_left=over and after == turn.last_event_id)
 
-    def tail(self, attached: Attached) -> AsyncIterator[list[LogEntry]]:
-        return self._logs.tail(attached.turn, attached.after, max_listeners=self._limits.max_listeners)
+    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
+        return self._logs.tail(
+            attached.turn, attached.after, max_listeners=self._limits.max_listeners, taker=taker
+        )
 
     async def events(self, caller: Caller, turn_id: str, after: int, limit: int) -> tuple[list[LogEntry], bool]:
         attached = await self.attach(caller, turn_id, after)

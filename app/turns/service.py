@@ -13,7 +13,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, ToolOutput
-from app.domain.ports import IdempotencyKey, StoredArtifact
+from app.domain.ports import IdempotencyKey, StoredArtifact, Taker
 from app.domain.turn import CancelMode, Turn, TurnRequest, TurnStatus
 
 
@@ -82,8 +82,9 @@ class TurnService(Protocol):
         """Raises InvalidEventId if `after` is beyond the log, EventsExpired if it was removed."""
         ...
 
-    def tail(self, attached: Attached) -> AsyncIterator[list[LogEntry]]:
-        """The events after `attached.after` until the turn pauses or ends. Close it (`aclosing`).
+    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
+        """The events after `attached.after` until the turn pauses or ends, without those that `taker` takes in
+        the moment in which they are shown. Close it (`aclosing`).
 
         Raises LogCut where the connection must be cut. Overloaded if the turn has too many listeners.
         """

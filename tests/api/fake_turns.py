@@ -17,7 +17,7 @@ from app.domain.events import LogEntry
 from app.domain.ids import ConversationId, ItemId, PauseId, TurnId
 from app.domain.json_types import JsonObject
 from app.domain.pause import Decision, Pause, ToolOutput
-from app.domain.ports import IdempotencyKey, LogCut, StoredArtifact
+from app.domain.ports import IdempotencyKey, LogCut, StoredArtifact, Taker
 from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, TurnStatus
 from app.errors import (
     AgentNotFound,
@@ -189,7 +189,7 @@ class FakeTurns:
         over = fake.turn.status in OVER and after == len(fake.entries)
         return Attached(fake.turn, after, nothing_left=over)
 
-    async def tail(self, attached: Attached) -> AsyncIterator[list[LogEntry]]:
+    async def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
         if self.tail_refusal is not None:
             raise self.tail_refusal
         fake = self.all[attached.turn.id]

@@ -6,7 +6,7 @@ against these and nothing else.
 """
 
 from app.domain.ports.artifacts import ArtifactKeeper, ArtifactRefused, StoredArtifact
-from app.domain.ports.event_log import EventBatch, EventLog, LogCut, TurnLog
+from app.domain.ports.event_log import EventBatch, EventLog, LogCut, Taker, TurnLog
 from app.domain.ports.runtime import (
     EventSink,
     Prepared,
@@ -44,5 +44,6 @@ __all__ = [
     "Settlement",
     "Store",
     "StoredArtifact",
+    "Taker",
     "TurnLog",
 ]

@@ -77,6 +77,11 @@ class TurnLog(Protocol):
         ...
 
 
+Taker = Callable[[list[LogEntry]], bool]
+"""Called with entries in the moment in which they are shown, while the listener waits for them: True if they
+are dealt with, so that it need not be woken. What it raises reaches the listener."""
+
+
 class EventLog(Protocol):
     """All logs: the live ones in memory, the others in the store."""
 
@@ -106,11 +111,17 @@ class EventLog(Protocol):
         ...
 
     def tail(
-        self, turn: Turn, after: int, *, max_listeners: int | None = None
+        self,
+        turn: Turn,
+        after: int,
+        *,
+        max_listeners: int | None = None,
+        taker: Taker | None = None,
     ) -> AsyncIterator[list[LogEntry]]:
         """Entries after number `after`, in order, without gap or repeat, until the turn pauses or ends.
 
-        Yields what waits in one list. While the turn is live it follows; only committed entries are shown.
+        Yields what waits in one list, without what `taker` took. While the turn is live it follows; only
+        entries that no end of the process can lose are shown.
         Raises LogCut if the log was cut, EventsExpired if retention removed what was asked for, Overloaded if
         a live turn has `max_listeners` already.
         """
