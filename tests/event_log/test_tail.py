@@ -1,12 +1,13 @@
 import asyncio
 import random
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from anyio import fail_after
 
-from app.domain.events import TurnResumed
+from app.domain.events import LogEntry, TurnResumed
 from app.domain.pause import Answers
 from app.domain.ports import LogCut
 from app.domain.turn import Turn, now
@@ -77,6 +78,68 @@ async def test_listeners_each_from_their_own_place_miss_nothing_and_see_nothing_
 
     afters = [0, 0, 1, 1, 5, 95, 195]
     assert [listener.numbers for listener in listeners] == [list(range(a + 1, 303)) for a in afters]
+
+
+class Takes:
+    """A taker that takes what it is offered as its answers say, then everything."""
+
+    def __init__(self, *answers: bool | Exception) -> None:
+        self.seen: list[int] = []
+        self._answers = list(answers)
+
+    def __call__(self, entries: list[LogEntry]) -> bool:
+        answer = self._answers.pop(0) if self._answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        if answer:
+            self.seen += [entry.seq for entry in entries]
+        return answer
+
+
+async def followed(live: LiveScene, taker: Takes) -> list[int]:
+    """What a listener is given beside what its taker took, of a turn of six events that come one by one."""
+    turn, log = await live.begin()
+    yielded: list[int] = []
+
+    async def follow() -> None:
+        async with aclosing(live.logs.tail(turn, 0, taker=taker)) as source:
+            async for entries in source:
+                yielded.extend(entry.seq for entry in entries)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(follow())
+        await until_idle()
+        for number in range(4):
+            log.append(delta("x", f"item_{number}"))
+            await until_idle()
+        await live.end(turn, log)
+    return yielded
+
+
+async def until_idle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_listener_that_waits_is_not_woken_for_what_its_taker_takes(live: LiveScene) -> None:
+    taker = Takes()
+
+    assert await followed(live, taker) == [1]
+    assert taker.seen == [2, 3, 4, 5, 6]
+
+
+async def test_what_a_taker_does_not_take_is_given_to_its_listener(live: LiveScene) -> None:
+    taker = Takes(True, False, True, False)
+
+    assert await followed(live, taker) == [1, 3, 5]
+    assert taker.seen == [2, 4, 6]
+
+
+async def test_what_a_taker_raises_is_its_listeners_and_nobody_elses(live: LiveScene) -> None:
+    with pytest.raises(ExceptionGroup) as raised:
+        await followed(live, Takes(True, ValueError("on purpose")))
+
+    assert [str(error) for error in raised.value.exceptions] == ["on purpose"]
 
 
 async def test_all_listeners_get_the_same_bytes_live_or_later(live: LiveScene) -> None:

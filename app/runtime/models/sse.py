@@ -33,6 +33,8 @@ class FrameReader:
         self._start: bytes | None = b""
 
     def feed(self, chunk: bytes) -> list[Frame]:
+        if chunk.endswith(b"\n\n") and (frame := self._only_frame(chunk)) is not None:
+            return [frame]
         if self._start is not None:
             chunk = self._without_bom(chunk)
         if self._after_cr or b"\r" in chunk:
@@ -47,6 +49,17 @@ class FrameReader:
             self._tail_size = 0
         self._keep(lines.pop())
         return self._frames(lines)
+
+    def _only_frame(self, chunk: bytes) -> Frame | None:
+        """The frame that a chunk is if it is one, whole and plain, as a paced server sends them."""
+        if self._tail or self._data or self._name or self._after_cr or self._start is not None:
+            return None
+        name, separator, line = chunk[:-2].rpartition(b"\n")
+        if separator and (not name.startswith(b"event: ") or b"\n" in name):
+            return None
+        if not line.startswith(b"data: {") or len(line) > self._limit or b"\r" in chunk:
+            return None
+        return name[7:].strip(), line[6:]
 
     def finish(self) -> list[Frame]:
         """The stream has ended. A last frame without its blank line is handed out too: the specification

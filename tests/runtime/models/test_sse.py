@@ -14,6 +14,40 @@ def test_a_frame_may_arrive_byte_by_byte() -> None:
     assert read(*(body[i : i + 1] for i in range(len(body)))) == [b'{"a":1}', b"two"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'data: {"a":1}\n\n',
+        b'event: x\ndata: {"a":1}\n\n',
+        b'event:x\ndata: {"a":1}\n\n',
+        b'event:  x \ndata: {"a":1}\n\n',
+        b'data: {"a":\ndata: {1}\n\n',
+        b'event: x\nevent: y\ndata: {"a":1}\n\n',
+        b': ping\ndata: {"a":1}\n\n',
+        b'data: {"a":\r1}\n\n',
+        b'data: {"a":1}\r\n\n',
+        b'data: {"a":1}\n\n\n',
+        b'\ndata: {"a":1}\n\n',
+        b"data: {\n\n",
+        b"data: [DONE]\n\n",
+        b"data:\n\n",
+        b"\n\n",
+    ],
+)
+def test_a_chunk_that_is_one_frame_is_read_as_its_bytes_are(body: bytes) -> None:
+    whole, bytewise = FrameReader(100), FrameReader(100)
+    for _ in range(2):  # the first one also looks for a byte order mark
+        frames = whole.feed(body)
+        assert frames == [frame for i in range(len(body)) for frame in bytewise.feed(body[i : i + 1])]
+
+
+def test_a_frame_that_is_too_large_is_refused_in_one_chunk() -> None:
+    reader = FrameReader(10)
+    reader.feed(b"data: {}\n\n")
+    with pytest.raises(FrameTooLarge):
+        reader.feed(b'data: {"a":"too large"}\n\n')
+
+
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_lines_end_with_lf_crlf_or_cr(end: bytes) -> None:
     body = end.join([b"event: x", b"data: one", b"data: two", b"", b"data: three", b"", b""])
