@@ -111,6 +111,8 @@ class Run:
         """Follow a run to its end; whoever is cancelled here stops it and waits until it has let go."""
         self._result = result
         self._after_step = False
+        if result.run_loop_task is not None:
+            result.run_loop_task.add_done_callback(_let_go)
         self._control.on_cancel(self._cancelled)
         try:
             async with aclosing(result.stream_events()) as events:  # type: ignore[type-var]
@@ -218,6 +220,13 @@ class Run:
 
     async def _packed(self, state: RunState[Any], notes: Notes) -> bytes:
         return await to_thread.run_sync(paused_state.packed, state, self.model_input, notes)
+
+
+def _let_go(task: asyncio.Task[Any]) -> None:
+    """How a run's loop ends is read where it matters. One that is stopped may fail while it unwinds, at its
+    upstream's end for instance: that is nobody's to handle, and no defect."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _unwind(result: RunResultStreaming) -> None:
