@@ -8,30 +8,25 @@ from typing import Any, Final, Literal
 
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
-from app.runtime.failures import UpstreamFailure, reported_failure
+from app.runtime.failures import reported_failure
 from app.runtime.models.chat_calls import CallAssembler
-from app.runtime.models.counts import token_counts
-from app.runtime.models.json_frames import mended
-from app.runtime.models.provider_errors import read_error
-from app.runtime.models.reply import Output, Reply, Text, cut_short, protocol_failure
+from app.runtime.models.counts import merged_usage, token_counts
+from app.runtime.models.finish_reasons import CALLING, finish_failure, finish_reason
+from app.runtime.models.json_frames import as_index, mended
+from app.runtime.models.provider_errors import read_error, told_error
+from app.runtime.models.reply import Output, Reply, Text, check_document, cut_short, protocol_failure
 from app.runtime.observer import ModelCallObserver
 
-REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
-CUT_REASONS: Final = frozenset({"length", "max_tokens", "max_output_tokens", "model_length", "max_length"})
-FILTER_REASONS: Final = frozenset(
-    {
-        "content_filter",
-        "content_filtered",
-        "sensitive",
-        "safety",
-        "recitation",
-        "prohibited_content",
-        "blocklist",
-    }
+REASONING_FIELDS: Final = (
+    "reasoning_content",
+    "reasoning",
+    "reasoning_text",
+    "thinking",
+    "thought",
+    "reasoning_details",
+    "thinking_blocks",
 )
-ERROR_REASONS: Final = frozenset(
-    {"error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource"}
-)
+_TEXT_KEYS: Final = ("text", "thinking", "content", "reasoning", "summary", "value")
 Kind = Literal["summary", "text"]
 
 
@@ -46,13 +41,14 @@ class _Reasoning:
 
 
 class _Message:
-    __slots__ = ("annotations", "item_id", "refusal", "text")
+    __slots__ = ("annotations", "item_id", "refusal", "shown", "text")
 
     def __init__(self, item_id: str, output: Output) -> None:
         self.item_id = item_id
         self.text = Text(output)
         self.refusal = Text(output)
         self.annotations: list[JsonObject] = []
+        self.shown = False
 
 
 class ChatDecoder:
@@ -65,7 +61,9 @@ class ChatDecoder:
         self._calls = CallAssembler(self._output, upstream)
         self._reasoning: _Reasoning | None = None
         self._message: _Message | None = None
-        self._usage: Any = None
+        self._usage: JsonObject = {}
+        self._choice_index: int | None = None
+        self._came_in_pieces = False
         self._finish: str | None = None
         self._ended = False
         self._id: str | None = None
@@ -96,45 +94,75 @@ class ChatDecoder:
     # frames
 
     def feed(self, name: bytes, frame: Any) -> None:
-        if not isinstance(frame, dict):
-            if frame is None:
-                return
+        if isinstance(frame, list):
+            for entry in frame:
+                self.feed(name, entry)
+        elif isinstance(frame, dict):
+            self._frame(name, frame)
+        elif name == b"error":
+            raise reported_failure(read_error(frame))
+        elif frame == "[DONE]":
+            self.end()
+        elif frame is not None:
             raise protocol_failure("a frame that is no object")
+
+    def _frame(self, name: bytes, frame: JsonObject) -> None:
         if frame.get("error") or name == b"error" or frame.get("object") == "error":
             raise reported_failure(read_error(frame))
-        if usage := frame.get("usage"):
-            self._usage = usage
+        choices = frame.get("choices")
+        if not choices and (error := told_error(frame)) is not None:
+            raise reported_failure(error)
+        self._count(frame)
+        if "x_groq" in frame:
+            self._count(frame["x_groq"])
         if self._id is None:
             self._id, self._model = _text_or_none(frame.get("id")), _text_or_none(frame.get("model"))
-        choices = frame.get("choices")
-        if isinstance(choices, list):
-            for choice in choices:
-                if isinstance(choice, dict) and not choice.get("index"):
-                    self._choice(choice)
+        for choice in [choices] if isinstance(choices, dict) else choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict):
+                self._choice(choice)
 
     def feed_whole(self, body: Any) -> bool:
         """A whole `chat.completion` is one frame whose delta is called `message`."""
         if not isinstance(body, dict) or not body.get("choices") or body.get("error"):
+            check_document(body)
             return False
         self.feed(b"", body)
         return True
 
+    def _count(self, source: Any) -> None:
+        if isinstance(source, dict) and (usage := source.get("usage")):
+            self._usage = merged_usage(self._usage, usage)
+
     def _choice(self, choice: JsonObject) -> None:
+        """Only one choice was asked for: the first that comes, whatever its number."""
         if choice.get("error"):
             raise reported_failure(read_error(choice["error"]))
-        if usage := choice.get("usage"):
-            self._usage = usage
-        delta = choice.get("delta") or choice.get("message")
-        if isinstance(delta, dict):
+        self._count(choice)
+        index = as_index(choice.get("index")) or 0
+        if self._choice_index is None:
+            self._choice_index = index
+        if index == self._choice_index:
+            self._pieces(choice)
+            self._finish = finish_reason(choice.get("finish_reason")) or self._finish
+
+    def _pieces(self, choice: JsonObject) -> None:
+        """What a choice brings. A message behind the pieces that it was sent in says all of them again."""
+        delta, message, text = choice.get("delta"), choice.get("message"), choice.get("text")
+        if isinstance(delta, dict) and delta:
+            self._came_in_pieces = self._came_in_pieces or any(v for k, v in delta.items() if k != "role")
             self._delta(delta)
-        reason = choice.get("finish_reason")
-        if reason and isinstance(reason, str):
-            self._finish = reason
+        elif isinstance(message, dict) and not self._came_in_pieces:
+            self._delta(message)
+        elif isinstance(text, str):
+            self._text(text)
 
     def _delta(self, delta: JsonObject) -> None:
+        if delta.get("error"):
+            raise reported_failure(read_error(delta["error"]))
+        self._count(delta)
         for field in REASONING_FIELDS:
             if piece := delta.get(field):
-                self._reason(_thought(piece), "text", field)
+                self._reason(_thought(piece), "text", field if isinstance(piece, str) else "")
                 break
         if content := delta.get("content"):
             if isinstance(content, str):
@@ -142,7 +170,7 @@ class ChatDecoder:
             else:
                 self._blocks(content)
         if refusal := delta.get("refusal"):
-            self._refuse(str(refusal))
+            self._refuse(_thought(refusal))
         if annotations := delta.get("annotations"):
             self._annotate(annotations)
         if entries := delta.get("tool_calls"):
@@ -153,19 +181,15 @@ class ChatDecoder:
     # content
 
     def _text(self, piece: str) -> None:
-        message = self._message
-        if message is None:
-            if self._calls and not piece.strip():
-                return  # blanks between calls are no message
-            message = self._open_message()
+        message = self._message or self._open_message()
         if piece := message.text.add(piece):
-            self._output.shown = True
+            self._show(message)
             self._observer.text_delta(message.item_id, piece)
 
     def _refuse(self, piece: str) -> None:
         message = self._message or self._open_message()
         if piece := message.refusal.add(piece):
-            self._output.shown = True
+            self._show(message)
             self._observer.refusal_delta(message.item_id, piece)
 
     def _annotate(self, annotations: Any) -> None:
@@ -174,7 +198,7 @@ class ChatDecoder:
             if isinstance(annotation, dict):
                 flat = _flat_annotation(mended(annotation))
                 message.annotations.append(flat)
-                self._output.shown = True
+                self._show(message)
                 self._observer.annotation(message.item_id, flat)
 
     def _reason(self, piece: str, kind: Kind, field: str) -> None:
@@ -204,9 +228,10 @@ class ChatDecoder:
                 self._reason(_thought(block), "text", "")
             case "refusal":
                 self._refuse(_thought(block.get("refusal")))
+            case "tool_use" | "tool_call":
+                self._call([block])
             case _:
-                if isinstance(text := block.get("text"), str) and text:
-                    self._text(text)
+                self._text(_thought(block))
 
     def _call(self, entries: list[Any]) -> None:
         self._close_reasoning()
@@ -217,10 +242,15 @@ class ChatDecoder:
     # items
 
     def _open_message(self) -> _Message:
-        self._close_reasoning()
-        self._output.release()
         self._message = _Message(self._observer.claim_item_id(None), self._output)
         return self._message
+
+    def _show(self, message: _Message) -> None:
+        """Something of a message is shown: what was thought before it is whole."""
+        if not message.shown:
+            message.shown = self._output.shown = True
+            self._close_reasoning()
+            self._output.release()
 
     def _close_reasoning(self) -> None:
         reasoning, self._reasoning = self._reasoning, None
@@ -262,28 +292,21 @@ class ChatDecoder:
         counts = self.counts
         if self._finish is None:
             raise cut_short("it ended without a finish reason")
-        if failure := _finish_failure(self._finish.lower()):
+        if failure := finish_failure(self._finish):
             failure.counts = counts
             raise failure
         self._close_reasoning()
         self._close_message()
-        for item in self._calls.finish():
+        calls = self._calls.finish()
+        if self._finish in CALLING and not calls:
+            raise cut_short("it announces tool calls and holds none")
+        for item in calls:
             self._output.done(item)
         return Reply(self._output.items, counts, self._id, self._model)
 
 
-def _finish_failure(reason: str) -> UpstreamFailure | None:
-    if reason in CUT_REASONS:
-        return UpstreamFailure("incomplete", "The model's answer was cut by the token limit")
-    if reason in FILTER_REASONS:
-        return UpstreamFailure("content_filtered", "The provider's content filter stopped the answer")
-    if reason in ERROR_REASONS:
-        return UpstreamFailure("upstream_error", f"The model's provider ended the answer with {reason!r}")
-    return None
-
-
 def _text_or_none(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return mended(value) if isinstance(value, str) and value else None
 
 
 def _thought(value: Any) -> str:
@@ -293,9 +316,7 @@ def _thought(value: Any) -> str:
     if isinstance(value, list):
         return "".join(_thought(part) for part in value)
     if isinstance(value, dict):
-        return next(
-            (_thought(value[k]) for k in ("text", "thinking", "content", "reasoning") if value.get(k)), ""
-        )
+        return next((_thought(value[k]) for k in _TEXT_KEYS if value.get(k)), "")
     return ""
 
 

@@ -102,13 +102,11 @@ class _Writer:
 
     def _say(self, content: Any) -> None:
         parts = [{"text": content}] if isinstance(content, str) else content or []
-        text = "".join(p.get("text") or "" for p in parts)
-        refusal = "".join(p.get("refusal") or "" for p in parts)
+        # A refusal is what was said: many servers do not know the field, and refuse a message without content.
+        text = "".join(p.get("text") or p.get("refusal") or "" for p in parts)
         step = self._step or self._begin()
         if text:
             step["content"] = f"{step['content']}\n{text}" if step["content"] else text
-        if refusal:
-            step["refusal"] = refusal
 
     def _call(self, item: Item, arguments: str) -> None:
         step = self._step or self._begin()

@@ -1,9 +1,14 @@
 """Token counts as providers report them, on either wire."""
 
-from typing import Any
+from math import isfinite
+from typing import Any, Final
 
 from app.domain.json_types import JsonObject
 from app.domain.usage import TokenCounts
+from app.runtime.models.json_frames import MAX_DIGITS
+
+MAX_COUNT: Final = 10**MAX_DIGITS
+"""Beyond it a number counts no tokens, and what stores it might not hold it."""
 
 
 def token_counts(usage: Any) -> TokenCounts | None:
@@ -13,7 +18,7 @@ def token_counts(usage: Any) -> TokenCounts | None:
     given = _first(usage, "input_tokens", "prompt_tokens")
     made = _first(usage, "output_tokens", "completion_tokens")
     total = _first(usage, "total_tokens")
-    if given is None and made is None and total is None:
+    if not given and not made and not total:
         return None
     details = _details(usage, "input_tokens_details", "prompt_tokens_details")
     cached = _first(details, "cached_tokens") or _first(
@@ -35,8 +40,16 @@ def token_counts(usage: Any) -> TokenCounts | None:
         cache_write_tokens=written or 0,
         output_tokens=output_tokens,
         reasoning_tokens=reasoning or 0,
-        total_tokens=total or input_tokens + output_tokens,
+        # A total of more is kept: some count reasoning there alone. One of less was told before the end.
+        total_tokens=max(total or 0, input_tokens + output_tokens),
     )
+
+
+def merged_usage(before: JsonObject, told: Any) -> JsonObject:
+    """What two reports of one call say together. Counts grow: a later null or zero wipes nothing."""
+    if not isinstance(told, dict):
+        return before
+    return before | {name: value for name, value in told.items() if value or name not in before}
 
 
 def usage_object(counts: TokenCounts | None) -> JsonObject:
@@ -55,11 +68,15 @@ def usage_object(counts: TokenCounts | None) -> JsonObject:
 
 
 def _first(source: JsonObject, *names: str) -> int | None:
-    for name in names:
-        value = source.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return max(0, int(value))
-    return None
+    return next((count for name in names if (count := _count(source.get(name))) is not None), None)
+
+
+def _count(value: Any) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) <= MAX_DIGITS:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        return None
+    return max(0, int(value)) if value <= MAX_COUNT else None
 
 
 def _details(usage: JsonObject, *names: str) -> JsonObject:

@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 REPLACEMENT = "\ufffd"
+MAX_DIGITS = 16
+"""Of numbers that come as text: longer ones count nothing that there is."""
 
 
 class NotJson(ValueError):
@@ -56,6 +58,17 @@ def is_object(text: str) -> bool:
         return isinstance(loads(text.encode("utf-8", "replace")), dict)
     except NotJson:
         return False
+
+
+def as_index(value: Any) -> int | None:
+    """A place in a list, which some servers write as text or with a point; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and value.isdecimal() and len(value) < MAX_DIGITS:
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else None
 
 
 def mended(value: Any) -> Any:

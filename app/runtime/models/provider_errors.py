@@ -13,6 +13,7 @@ CONTEXT_CODES: Final = frozenset(
     {
         "context_length_exceeded",
         "context_window_exceeded",
+        "contextwindowexceedederror",
         "model_context_window_exceeded",
         "exceed_context_size_error",
         "max_tokens_exceeded",
@@ -126,6 +127,9 @@ _TOO_LONG = re.compile(
     | reduce\ the\ length\ of\ (the\ )?(your\ )?(message|prompt|input|completion)
     | max_new_tokens`?\ must\ be\ <=
     | string\ too\ long\b
+    | ContextWindowExceeded
+    | must\ have\ less\ than\ \d+\ tokens
+    | range\ of\ input\ length
     | prompt\ tokens?\ .{0,40}exceed
     """,
     re.IGNORECASE | re.VERBOSE,
@@ -137,6 +141,20 @@ _FILTERED = re.compile(
 )
 _MAX_MESSAGE: Final = 2_000
 _MAX_DEPTH: Final = 6
+_HOLDING: Final = (
+    "error",
+    "innererror",
+    "inner_error",
+    "last_error",
+    "status_details",
+    "base_resp",
+    "response",
+    "body",
+    "errors",
+)
+_TELLING: Final = ("error", "errors", "error_code", "error_message", "detail")
+_SAYING_NOTHING: Final = ("error", "failed")
+_SAYING: Final = ("message", "Message", "msg", "status_msg")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +168,19 @@ class ProviderError:
     @property
     def says_too_long(self) -> bool:
         return bool(_TOO_LONG.search(self.message))
+
+
+def told_error(frame: dict[str, Any]) -> ProviderError | None:
+    """The error that a frame tells which is of neither wire's own shape; None if it tells of none."""
+    outcome = frame.get("base_resp")
+    if any(frame.get(key) for key in _TELLING) or "error" in (frame.get("object"), frame.get("type")):
+        return read_error(frame)
+    if isinstance(outcome, dict) and outcome.get("status_code"):
+        return read_error(frame)
+    if isinstance(frame.get("type"), str) or isinstance(frame.get("object"), str):
+        return None
+    says = any(isinstance(frame.get(key), str) and frame[key] for key in _SAYING)
+    return read_error(frame) if says else None
 
 
 def read_error(body: Any, status: int | None = None) -> ProviderError:
@@ -179,12 +210,12 @@ class _Found:
             self._object(node, depth)
 
     def _object(self, node: dict[str, Any], depth: int) -> None:
-        for key in ("error", "innererror", "inner_error", "response", "body", "errors"):
+        for key in _HOLDING:
             if node.get(key):
                 self.visit(node[key], depth + 1)
-        for key in ("code", "error_code", "type", "status", "reason"):
+        for key in ("code", "error_code", "status_code", "type", "error_type", "status", "reason"):
             self._name(node.get(key))
-        for key in ("message", "msg", "detail", "details", "error_message", "error_description", "title"):
+        for key in (*_SAYING, "detail", "details", "error_message", "error_description", "title"):
             if node.get(key):
                 self.visit(node[key], depth + 1)
         if isinstance(where := node.get("loc"), list):
@@ -193,7 +224,7 @@ class _Found:
     def _name(self, value: Any) -> None:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
-        if not isinstance(value, str) or not value or len(value) > 80:
+        if not isinstance(value, str) or not value or len(value) > 80 or value in _SAYING_NOTHING:
             return
         if value.isdecimal():
             if self.status is None and 100 <= int(value) <= 599:

@@ -5,12 +5,13 @@ from typing import Any, Final, Protocol
 
 from app.domain.json_types import Item
 from app.domain.usage import TokenCounts
-from app.runtime.failures import UpstreamFailure
+from app.runtime.failures import UpstreamFailure, reported_failure
 from app.runtime.models.json_frames import TextJoiner
 from app.runtime.models.long_ids import without_long_ids
+from app.runtime.models.provider_errors import told_error, turn_code
 from app.runtime.observer import ModelCallObserver
 
-SILENT_TYPES: Final = frozenset({"reasoning", "compaction"})
+SILENT_TYPES: Final = frozenset({"reasoning", "compaction", "mcp_list_tools"})
 """Items that are no answer by themselves."""
 
 
@@ -115,22 +116,34 @@ class Output:
 
 @dataclass(slots=True)
 class Text:
-    """A text that grows by pieces, bounded, its surrogate pairs joined."""
+    """A text that grows by pieces, bounded, its surrogate pairs joined. Blanks alone are no text: those at its
+    start wait for what follows them."""
 
     output: Output
+    blank: str = ""
     parts: list[str] = field(default_factory=list)
     size: int = 0
     joiner: TextJoiner = field(default_factory=TextJoiner)
 
     def add(self, piece: str) -> str:
         """Keep a piece; returns what of it can be shown now."""
+        if not self.parts:
+            piece = self.blank + piece
+            is_blank = not piece.strip()
+            self.blank = piece if is_blank else ""
+            if is_blank:
+                self._check(len(piece))
+                return ""
         piece = self.joiner.feed(piece)
         if piece:
             self.parts.append(piece)
             self.size += len(piece)
-            if self.size > self.output.max_item_size:
-                raise self.output.too_large()
+            self._check(self.size)
         return piece
+
+    def _check(self, size: int) -> None:
+        if size > self.output.max_item_size:
+            raise self.output.too_large()
 
     def finish(self) -> str:
         """What is still owed of it at its end, often nothing."""
@@ -155,3 +168,12 @@ def cut_short(what: str) -> CutShort:
 def protocol_failure(what: str) -> UpstreamFailure:
     """What came was no whole valid stream."""
     return UpstreamFailure("upstream_protocol", f"The upstream's answer cannot be used: {what}")
+
+
+def check_document(body: Any) -> None:
+    """Raises UpstreamFailure for a document, in the place of an answer, that tells of an error by its code; one
+    that tells no code is no answer, and nothing else is known of it."""
+    for entry in body if isinstance(body, list) else [body]:
+        error = told_error(entry) if isinstance(entry, dict) else None
+        if error is not None and turn_code(error) != "upstream_error":
+            raise reported_failure(error)

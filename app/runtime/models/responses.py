@@ -1,7 +1,7 @@
 """The answer of a Responses server: events in, reports and items out.
 
-Items are found by their id, by their place, or as the one that is open: servers leave out ids, places and
-sequence numbers, and send items only when done, or only in the final response, or both.
+Servers leave out ids, places and sequence numbers, and send items only when done, or only in the final
+response, or both: see `open_items`. A text is shown by its deltas, else by the event that says it whole.
 """
 
 from collections.abc import Callable
@@ -11,32 +11,40 @@ from app.domain.events import Executor
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure, reported_failure
-from app.runtime.models.call_arguments import readable
-from app.runtime.models.counts import token_counts
-from app.runtime.models.json_frames import dumps, mended
+from app.runtime.models.counts import merged_usage, token_counts
+from app.runtime.models.json_frames import mended
 from app.runtime.models.long_ids import without_long_ids
-from app.runtime.models.provider_errors import read_error
-from app.runtime.models.reply import SILENT_TYPES, Output, Reply, Text, cut_short, protocol_failure
+from app.runtime.models.open_items import OpenItems, in_final, in_order
+from app.runtime.models.provider_errors import read_error, told_error
+from app.runtime.models.reply import (
+    SILENT_TYPES,
+    Output,
+    Reply,
+    check_document,
+    cut_short,
+    protocol_failure,
+)
+from app.runtime.models.response_ends import failed, incomplete, without_type
 from app.runtime.models.response_items import (
+    CALLS,
+    LOCAL_TOOLS,
+    TAKEN,
     OpenItem,
+    argument_text,
+    as_list,
     as_text,
+    call_text,
+    called_by,
     fill_reasoning,
+    item_type,
     objects,
     piece_of,
-    usable_id,
+    text_of,
     whole_message,
+    with_names,
 )
 from app.runtime.observer import ModelCallObserver
 
-CALLS: Final = {"function_call": "arguments", "custom_tool_call": "input"}
-"""Types of calls that an SDK tool answers, and where their input stands."""
-LOCAL_TOOLS: Final = {
-    "computer_call": "computer",
-    "local_shell_call": "local_shell",
-    "shell_call": "shell",
-    "apply_patch_call": "apply_patch",
-}
-"""Calls of the provider's own shapes that are run here."""
 NO_TOOLS: Final = SILENT_TYPES | {"message", "mcp_list_tools", "mcp_approval_request", "tool_search_output"}
 
 
@@ -46,19 +54,30 @@ class ResponsesDecoder:
     def __init__(self, observer: ModelCallObserver, *, max_item_size: int) -> None:
         self._observer = observer
         self._output = Output(observer, max_item_size)
-        self._items: list[OpenItem] = []
-        self._by_id: dict[str, OpenItem] = {}
-        self._by_index: dict[int, OpenItem] = {}
+        self._items = OpenItems(self._output, observer.claim_item_id)
+        self._begun: str | None = None
         self._response: JsonObject | None = None
-        self._counts: TokenCounts | None = None
+        self._usage: JsonObject = {}
+        self._passed_over: set[str] = set()
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
+            "response.created": self._began,
+            "response.queued": self._began,
+            "response.in_progress": self._began,
             "response.output_text.delta": self._text_delta,
+            "response.output_text.done": self._text_done,
+            "response.content_part.done": self._part_done,
             "response.refusal.delta": self._refusal_delta,
+            "response.refusal.done": self._refusal_done,
             "response.reasoning_text.delta": self._reasoning_text_delta,
+            "response.reasoning_content.delta": self._reasoning_text_delta,
+            "response.reasoning.delta": self._reasoning_text_delta,
             "response.reasoning_summary_text.delta": self._reasoning_summary_delta,
+            "response.reasoning_summary.delta": self._reasoning_summary_delta,
             "response.reasoning_summary_part.added": self._summary_part_added,
             "response.function_call_arguments.delta": self._arguments_delta,
             "response.custom_tool_call_input.delta": self._arguments_delta,
+            "response.function_call_arguments.done": self._arguments_done,
+            "response.custom_tool_call_input.done": self._arguments_done,
             "response.output_text.annotation.added": self._annotation_added,
             "response.output_item.added": self._item_added,
             "response.output_item.done": self._item_done,
@@ -66,6 +85,7 @@ class ResponsesDecoder:
             "response.done": self._completed,
             "response.failed": self._failed,
             "response.cancelled": self._failed,
+            "response.canceled": self._failed,
             "response.incomplete": self._incomplete,
             "response.error": self._error,
             "error": self._error,
@@ -85,7 +105,7 @@ class ResponsesDecoder:
 
     @property
     def counts(self) -> TokenCounts | None:
-        return self._counts
+        return token_counts(self._usage)
 
     def end(self) -> None:
         """Some relays close Responses streams as Chat Completions are closed; the events tell the end."""
@@ -94,42 +114,76 @@ class ResponsesDecoder:
         self._output.release()
 
     def feed(self, name: bytes, frame: Any) -> None:
-        if not isinstance(frame, dict):
-            if frame is None:
-                return
+        if isinstance(frame, list):
+            for entry in frame:
+                self.feed(name, entry)
+        elif isinstance(frame, dict):
+            self._frame(name, frame)
+        elif name == b"error":
+            raise reported_failure(read_error(frame))
+        elif frame is not None:
             raise protocol_failure("a frame that is no object")
+
+    def _frame(self, name: bytes, frame: JsonObject) -> None:
         kind = frame.get("type") or name.decode("utf-8", "replace")
         handler = self._handlers.get(kind)
         if handler is not None:
             handler(frame)
-        elif frame.get("error") and not kind.startswith("response."):
-            self._error(frame)
+        elif not kind and self.feed_whole(frame):
+            return
+        elif not kind.startswith("response.") and (error := told_error(frame)) is not None:
+            raise reported_failure(error)
 
     def feed_whole(self, body: Any) -> bool:
         """A whole response is what `response.completed` would carry."""
-        if not isinstance(body, dict) or not isinstance(body.get("output"), list):
+        is_response = isinstance(body, dict) and ("output" in body or body.get("object") == "response")
+        if not is_response:
+            check_document(body)
             return False
+        if (status := body.get("status")) in ("queued", "in_progress"):
+            raise protocol_failure(f"a response that is still {status}")
         self._completed({"response": body})
         return True
 
     # pieces
 
     def _text_delta(self, event: JsonObject) -> None:
-        item = self._by_id.get(event.get("item_id", "")) or self._find(event, "message")
-        if piece := item.text.add(piece_of(event)):
+        self._say(self._items.of_delta(event, "message"), piece_of(event))
+
+    def _text_done(self, event: JsonObject) -> None:
+        item = self._items.of_end(event, "message")
+        if item is not None and not item.text.size:
+            self._say(item, text_of(event.get("text")))
+
+    def _part_done(self, event: JsonObject) -> None:
+        part = event.get("part")
+        if isinstance(part, dict) and part.get("type") in ("output_text", "text"):
+            self._text_done({**event, "text": part.get("text")})
+        elif isinstance(part, dict) and part.get("type") == "refusal":
+            self._refusal_done({**event, "refusal": part.get("refusal")})
+
+    def _refusal_delta(self, event: JsonObject) -> None:
+        self._refuse(self._items.of_delta(event, "message"), piece_of(event))
+
+    def _refusal_done(self, event: JsonObject) -> None:
+        item = self._items.of_end(event, "message")
+        if item is not None and not item.refusal.size:
+            self._refuse(item, as_text(event.get("refusal")))
+
+    def _say(self, item: OpenItem | None, piece: str) -> None:
+        if item is not None and (piece := item.text.add(piece)):
             self._show()
             self._observer.text_delta(item.item_id, piece)
 
-    def _refusal_delta(self, event: JsonObject) -> None:
-        item = self._find(event, "message")
-        if piece := item.refusal.add(piece_of(event)):
+    def _refuse(self, item: OpenItem | None, piece: str) -> None:
+        if item is not None and (piece := item.refusal.add(piece)):
             self._show()
             self._observer.refusal_delta(item.item_id, piece)
 
     def _annotation_added(self, event: JsonObject) -> None:
         annotation = event.get("annotation")
-        if isinstance(annotation, dict):
-            item = self._find(event, "message")
+        item = self._items.of_delta(event, "message")
+        if isinstance(annotation, dict) and item is not None:
             item.annotations.append(mended(annotation))
             self._show()
             self._observer.annotation(item.item_id, item.annotations[-1])
@@ -146,17 +200,27 @@ class ResponsesDecoder:
             self._reason(event, "summary", "\n\n")
 
     def _reason(self, event: JsonObject, kind: Literal["summary", "text"], piece: str) -> None:
-        item = self._find(event, "reasoning")
+        item = self._items.of_delta(event, "reasoning")
+        if item is None:
+            return
         item.kind = kind
         if piece := item.text.add(piece):
             self._output.shown = True
             self._observer.reasoning_delta(item.item_id, kind, piece)
 
     def _arguments_delta(self, event: JsonObject) -> None:
-        kind = "custom_tool_call" if "custom" in str(event.get("type")) else "function_call"
-        item = self._find(event, kind)
-        piece = item.text.add(piece_of(event))
-        if item.announced and piece:
+        self._argue(self._items.of_delta(event, called_by(event)), piece_of(event))
+
+    def _arguments_done(self, event: JsonObject) -> None:
+        item = self._items.of_end(event, called_by(event))
+        if item is None:
+            return
+        self._announce(item, event)
+        if not item.text.size:
+            self._argue(item, argument_text(event.get(CALLS[item.type])))
+
+    def _argue(self, item: OpenItem | None, piece: str) -> None:
+        if item is not None and (piece := item.text.add(piece)) and item.announced:
             self._observer.arguments_delta(item.call_id, piece)
 
     def _show(self) -> None:
@@ -166,57 +230,31 @@ class ResponsesDecoder:
     # items
 
     def _item_added(self, event: JsonObject) -> None:
-        item = event.get("item")
-        if isinstance(item, dict) and isinstance(item.get("type"), str):
-            known = self._known(event, item)
-            self._announce(known or self._open(event, item["type"], item), item)
+        if (taken := self._taken(event.get("item"))) is not None:
+            kind, item = taken
+            opened = self._items.added(event, kind, item) or self._items.open(event, kind, item)
+            opened.added = True
+            self._announce(opened, item)
 
     def _item_done(self, event: JsonObject) -> None:
-        item = event.get("item")
-        if isinstance(item, dict) and isinstance(item.get("type"), str):
-            known = self._known(event, item)
-            self._close(known or self._open(event, item["type"], item), item)
+        taken = self._taken(event.get("item"))
+        if taken is not None and not self._items.is_repeated(event, taken[1]):
+            kind, item = taken
+            self._close(self._items.done(event, kind, item) or self._items.open(event, kind, item), item)
 
-    def _known(self, event: JsonObject, item: JsonObject) -> OpenItem | None:
-        """The open item that an event about a whole item means."""
-        found = self._by_id.get(usable_id(item.get("id")) or "")
-        if found is None and isinstance(place := event.get("output_index"), int):
-            found = self._by_index.get(place)
-        if found is None and (call_id := item.get("call_id")):
-            found = next((o for o in self._items if o.upstream_call_id == call_id), None)
-        if found is None and event.get("output_index") is None and not usable_id(item.get("id")):
-            found = next((o for o in self._items if o.item is None and o.type == item["type"]), None)
-        return found if found is not None and found.item is None and found.type == item["type"] else None
-
-    def _find(self, event: JsonObject, kind: str) -> OpenItem:
-        """The open item that a delta belongs to; one that was never announced begins here."""
-        found = self._by_id.get(usable_id(event.get("item_id")) or "")
-        if found is None and isinstance(place := event.get("output_index"), int):
-            found = self._by_index.get(place)
-            if found is None:
-                return self._open(event, kind, {"id": event.get("item_id")})
-        if found is None or found.type != kind:
-            found = next((o for o in reversed(self._items) if o.item is None and o.type == kind), None)
-        return found or self._open(event, kind, {"id": event.get("item_id")})
-
-    def _open(self, event: JsonObject, kind: str, item: JsonObject) -> OpenItem:
-        upstream_id = usable_id(item.get("id"))
-        place = event.get("output_index")
-        text, refusal = Text(self._output), Text(self._output)
-        opened = OpenItem(
-            kind,
-            self._observer.claim_item_id(upstream_id),
-            upstream_id,
-            place if isinstance(place, int) else None,
-            text,
-            refusal,
-        )
-        self._items.append(opened)
-        if upstream_id is not None:
-            self._by_id[upstream_id] = opened
-        if opened.index is not None:
-            self._by_index[opened.index] = opened
-        return opened
+    def _taken(self, item: Any) -> tuple[str, JsonObject] | None:
+        """The item with its type; None if it is none that a model can answer with, which is told once."""
+        kind = item_type(item)
+        if kind is None:
+            return None
+        call_id = item.get("call_id")
+        if kind in TAKEN and (kind in CALLS or not call_id or not self._items.has_called(call_id)):
+            return kind, item
+        if kind not in self._passed_over:
+            self._passed_over.add(kind)
+            said = f"The model's provider sent an item that has no place here: {mended(kind)[:60]!r}"
+            self._observer.warn("unknown_item", said)
+        return None
 
     def _announce(self, opened: OpenItem, item: JsonObject) -> None:
         """Report that a call has begun, once; other items begin with their first piece."""
@@ -233,19 +271,18 @@ class ResponsesDecoder:
                 opened.call_id = self._observer.claim_call_id(opened.upstream_call_id)
             else:
                 opened.call_id = opened.item_id
-            tool = (
-                as_text(item.get("name")) or LOCAL_TOOLS.get(opened.type) or opened.type.removesuffix("_call")
-            )
+            name = as_text(item.get("name")) or LOCAL_TOOLS.get(opened.type)
+            tool = mended(name or opened.type.removesuffix("_call"))
             self._observer.hosted_call_started(opened.item_id, opened.call_id, tool, executor)
 
     def _announce_call(self, opened: OpenItem, item: JsonObject) -> None:
-        name = as_text(item.get("name"))
+        opened.upstream_call_id = as_text(item.get("call_id")) or opened.upstream_call_id
+        name = mended(as_text(item.get("name"))).strip()
         if not name:
             return
         opened.announced = True
         opened.name = name
-        opened.upstream_call_id = as_text(item.get("call_id")) or None
-        opened.call_id = self._observer.claim_call_id(opened.upstream_call_id)
+        opened.call_id = self._observer.claim_call_id(mended(opened.upstream_call_id))
         self._show()
         self._observer.call_started(opened.item_id, opened.call_id, name)
         if opened.text.value:
@@ -253,7 +290,8 @@ class ResponsesDecoder:
 
     def _close(self, opened: OpenItem, item: JsonObject) -> None:
         """An item is whole: what its pieces said fills what it leaves out."""
-        whole: Item = without_long_ids(mended({**item, "id": opened.item_id}))
+        whole = with_names(mended({**item, "type": opened.type, "id": opened.item_id}))
+        whole = without_long_ids(whole)
         self._announce(opened, item)
         self._settle_pieces(opened)
         if opened.type in CALLS:
@@ -264,7 +302,7 @@ class ResponsesDecoder:
             whole = whole_message(opened, whole)
         elif opened.type == "reasoning":
             fill_reasoning(opened, whole)
-        opened.item = whole
+        opened.item, opened.said = whole, item
         if opened.type != "message" or whole["content"]:
             self._check_size(whole)
             self._output.done(whole)
@@ -284,15 +322,11 @@ class ResponsesDecoder:
     def _close_call(self, opened: OpenItem, whole: Item) -> None:
         if not opened.announced:
             raise protocol_failure("a tool call without a name")
-        key = CALLS[opened.type]
-        said = whole.get(key)
-        text = said if isinstance(said, str) else "" if said is None else dumps(said).decode()
-        text = text if text.strip() else opened.text.value
-        if opened.type == "function_call":
-            text = readable(text) if text.strip() not in ("", "null") else "{}"
-            if not opened.text.value:
-                self._observer.arguments_delta(opened.call_id, text)
-        whole |= {"call_id": opened.call_id, "name": as_text(whole.get("name")) or opened.name, key: text}
+        text = call_text(opened, whole)
+        if opened.type == "function_call" and not opened.text.value:
+            self._observer.arguments_delta(opened.call_id, text)
+        # As it began, so it ends: its name and its id were told.
+        whole |= {"call_id": opened.call_id, "name": opened.name, CALLS[opened.type]: text}
 
     def _check_size(self, item: Item) -> None:
         content = item.get("content") or item.get("arguments") or item.get("input") or ""
@@ -303,91 +337,78 @@ class ResponsesDecoder:
 
     # the end
 
+    def _began(self, event: JsonObject) -> None:
+        """Where a relay asks again after a failure, a second response begins within the stream."""
+        response = self._told(event)
+        if response.get("status") in ("failed", "cancelled"):
+            self._failed(event)
+        response_id = as_text(response.get("id"))
+        if event.get("type") == "response.created" and response_id:
+            if self._begun not in (None, response_id):
+                if self.shown:
+                    raise protocol_failure("a second response began within it")
+                self._items.clear()
+            self._begun = response_id
+
     def _completed(self, event: JsonObject) -> None:
-        response = event.get("response")
-        response = response if isinstance(response, dict) else {}
-        self._counts = token_counts(response.get("usage"))
+        response = self._told(event)
         match response.get("status"):
-            case "failed" | "cancelled":
-                self._failed(event)
             case "incomplete":
                 self._incomplete(event)
+            case "failed" | "cancelled":
+                self._failed(event)
+            case _ if response.get("error"):
+                self._failed(event)
         self._response = response
 
     def _failed(self, event: JsonObject) -> None:
-        response = self._ended(event)
-        failure = reported_failure(read_error(response.get("error") or event.get("error") or {}))
-        failure.counts = self._counts
-        # The request was taken and this is what became of it, whatever its error is called.
-        failure.transient = False
-        raise failure
+        raise self._counted(failed(self._told(event), event))
 
     def _incomplete(self, event: JsonObject) -> None:
-        response = self._ended(event)
-        details = response.get("incomplete_details")
-        reason = details.get("reason") if isinstance(details, dict) else None
-        if reason == "content_filter":
-            failure = UpstreamFailure("content_filtered", "The provider's content filter stopped the answer")
-        else:
-            failure = UpstreamFailure("incomplete", "The model's answer was cut by the token limit")
-        failure.counts = self._counts
-        raise failure
+        raise self._counted(incomplete(self._told(event)))
 
-    def _ended(self, event: JsonObject) -> JsonObject:
+    def _counted(self, failure: UpstreamFailure) -> UpstreamFailure:
+        failure.counts = self.counts
+        return failure
+
+    def _told(self, event: JsonObject) -> JsonObject:
+        """The response of an event about it, and what it has cost so far."""
         response = event.get("response")
-        response = response if isinstance(response, dict) else {}
-        self._counts = token_counts(response.get("usage")) or self._counts
+        response = response if isinstance(response, dict) else event
+        for source in (event, response):
+            self._usage = merged_usage(self._usage, source.get("usage"))
         return response
 
     def _error(self, event: JsonObject) -> None:
-        nested = event.get("error")
-        told = nested if nested else {k: v for k, v in event.items() if k != "type"}
-        raise reported_failure(read_error(told))
+        raise reported_failure(read_error(event.get("error") or without_type(event)))
 
     def finish(self) -> Reply:
         if self._response is None:
             raise cut_short("it ended without a final event")
-        final = self._response.get("output")
-        self._take_final(final if isinstance(final, list) else [])
-        for opened in self._items:
+        self._take_final(as_list(self._response.get("output")))
+        for opened in self._items.all:
             if opened.item is None and (opened.text.size or opened.refusal.size or opened.announced):
                 self._close(opened, {"type": opened.type, "status": "completed"})
-        response_id, model = self._response.get("id"), self._response.get("model")
-        return Reply(self._in_order(), self._counts, as_text(response_id) or None, as_text(model) or None)
+        if not self._items.all and (text := as_text(self._response.get("output_text"))):
+            self._close(self._items.open({}, "message", {}), {"content": text})
+        response_id, model = (as_text(mended(self._response.get(k))) or None for k in ("id", "model"))
+        whole = in_order(self._items.all)
+        said = [item for item in whole if item["type"] != "message" or item["content"]]
+        return Reply(said, self.counts, response_id, model)
 
     def _take_final(self, output: list[Any]) -> None:
         """Items that only the final response holds; the others were reported when they were done."""
-        unmatched = list(self._items)
+        unmatched = list(self._items.all)
         for place, item in enumerate(output):
-            if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+            taken = self._taken(item)
+            if taken is None:
                 continue
-            match = self._match(unmatched, place, item)
+            kind, item = taken
+            match = in_final(unmatched, place, item, kind)
             if match is None:
-                match = self._open({"output_index": place}, item["type"], item)
+                match = self._items.open({"output_index": place}, kind, item)
             else:
                 unmatched.remove(match)
             match.index = place
             if match.item is None:
                 self._close(match, item)
-
-    @staticmethod
-    def _match(candidates: list[OpenItem], place: int, item: JsonObject) -> OpenItem | None:
-        """By id, else by call id, else by place, else the first of its type: relays renumber all of them."""
-        same = [o for o in candidates if o.type == item["type"]]
-        upstream_id, call_id = usable_id(item.get("id")), item.get("call_id")
-        for found in (
-            next((o for o in same if upstream_id and o.upstream_id == upstream_id), None),
-            next((o for o in same if call_id and o.upstream_call_id == call_id), None),
-            next((o for o in same if not call_id and o.index == place), None),
-            next((o for o in same if not call_id), None),
-        ):
-            if found is not None:
-                return found
-        return None
-
-    def _in_order(self) -> list[Item]:
-        """As the server numbered them; those without a number stay where they came."""
-        done = [(o.index, i, o.item) for i, o in enumerate(self._items) if o.item is not None]
-        if all(index is not None for index, _, _ in done):
-            done.sort(key=lambda entry: (entry[0] or 0, entry[1]))
-        return [item for _, _, item in done if item["type"] != "message" or item["content"]]

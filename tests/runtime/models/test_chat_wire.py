@@ -8,37 +8,13 @@ import pytest
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.transport import UpstreamLimits
+from tests.runtime.models.chat_answers import CALLS, STOP, answered, call, refused
 from tests.runtime.models.harness import QUICK, exchange
 from tests.runtime.models.loopback import USAGE, USAGE_CHUNK, Answer, chunk, frames, text_answer
-from tests.runtime.models.recorder import Recorder
 
 pytestmark = pytest.mark.anyio
 
 COUNTS = TokenCounts(1, 0, 11, 0, 11, 0, 7, 0, 18)
-
-
-async def answered(*events: object, done: bool = True, **options: Any) -> Recorder:
-    """The recording of a call that went well."""
-    _, scope, failure = await exchange(Answer(frames(*events, done=done)), **options)
-    assert failure is None
-    return scope.last
-
-
-async def refused(*events: object, done: bool = True, **options: Any) -> tuple[UpstreamFailure, Recorder]:
-    """The failure of a call that went wrong, and its recording."""
-    _, scope, failure = await exchange(Answer(frames(*events, done=done)), **options)
-    assert isinstance(failure, UpstreamFailure)
-    assert scope.last.output is None
-    return failure, scope.last
-
-
-def call(index: int | None = 0, id: Any = None, name: Any = None, arguments: Any = "") -> dict[str, Any]:
-    """A delta with one tool call entry, nulls and all."""
-    entry = {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"tool_calls": [entry if index is None else {"index": index, **entry}]}
-
-
-STOP, CALLS = chunk(finish="stop"), chunk(finish="tool_calls")
 
 
 async def test_text_is_shown_as_it_comes_and_whole_at_the_end() -> None:

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from app.runtime.models.json_frames import NotJson, TextJoiner, dumps, loads, mended
+from app.runtime.models.json_frames import NotJson, TextJoiner, as_index, dumps, loads, mended
 
 SMILE = "\U0001f600"
 
@@ -46,3 +46,9 @@ def test_values_are_mended_at_any_depth() -> None:
 def test_lone_surrogates_do_not_hinder_a_request() -> None:
     sent = dumps({"text": "x\ud83d", "pair": "\ud83d\ude00", "big": 2**70})
     assert json.loads(sent) == {"text": "x\ufffd", "pair": SMILE, "big": 2**70}
+
+
+def test_a_place_may_be_written_as_text_or_with_a_point() -> None:
+    assert [as_index(place) for place in (3, "3", 3.0)] == [3, 3, 3]
+    nowhere: list[object] = [True, "", "x", "1" * 40, 1.5, float("inf"), None, [], "\u00b2"]
+    assert [as_index(other) for other in nowhere] == [None] * len(nowhere)

@@ -14,13 +14,13 @@ from app.runtime.models.chat_completions import ChatDecoder
 from app.runtime.models.chat_messages import messages_of
 from app.runtime.models.decoding import feed_frames, finish
 from app.runtime.models.outgoing import for_responses
-from app.runtime.models.reply import Decoder
+from app.runtime.models.reply import Decoder, Reply
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events
 from tests.runtime.models.loopback import USAGE_CHUNK, chunk, completed_event, response_event
 from tests.runtime.models.recorder import Recorder
 
-NONSENSE: list[Any] = [None, 7, "", "x", [], ["x"], {}, {"x": [7]}]
+NONSENSE: list[Any] = [None, 7, True, 10**30, float("inf"), "", "x", "\ud83d", [], ["x"], {}, {"x": [7]}]
 
 CHAT = [
     chunk({"role": "assistant", "content": [{"type": "reasoning", "summary": [{"text": "Hm."}]}]}),
@@ -95,22 +95,52 @@ def copied(frames: list[Any], path: tuple[Any, ...]) -> tuple[list[Any], Any]:
     return changed, reduce(lambda holder, key: holder[key], path[:-1], changed)
 
 
+def out_of_order(frames: list[Any]) -> Iterator[list[Any]]:
+    """The stream with each frame left out, sent twice, sent again at the end, and before the one before it."""
+    for i, frame in enumerate(frames):
+        yield frames[:i] + frames[i + 1 :]
+        yield [*frames[: i + 1], frame, *frames[i + 1 :]]
+        yield [*frames[:-1], frame, frames[-1]]
+        yield [*frames[: max(0, i - 1)], frame, *frames[max(0, i - 1) : i], *frames[i + 1 :]]
+
+
+def decoded(wire: str, frames: list[Any]) -> tuple[Recorder, Reply | None]:
+    """What was told of a stream, and its reply if it is an answer."""
+    recorder = Recorder()
+    decoder: Decoder = (
+        ChatDecoder(recorder, upstream="u", max_item_size=1000)
+        if wire == "chat"
+        else ResponsesDecoder(recorder, max_item_size=1000)
+    )
+    try:
+        feed_frames([(b"", json.dumps(f).encode()) for f in frames], decoder)
+        reply = finish(decoder)
+    except UpstreamFailure:
+        return recorder, None
+    finally:
+        assert decoder.counts is None or decoder.counts.total_tokens < 10**17
+    decoder.accept()
+    return recorder, reply
+
+
+def check_told(recorder: Recorder) -> None:
+    """All of it can be encoded, and nothing follows an item that is done."""
+    json.dumps(recorder.told, ensure_ascii=False).encode()
+    done: set[object] = set()
+    for kind, item_id, *_ in (told for told in recorder.told if len(told) > 1):
+        assert item_id not in done, recorder.told
+        if str(kind).endswith(" done"):
+            done.add(item_id)
+
+
 @pytest.mark.parametrize(("wire", "stream"), [("chat", CHAT), ("responses", RESPONSES)])
 def test_nonsense_makes_an_answer_or_a_failure(wire: str, stream: list[Any]) -> None:
     answers = 0
     for frames in with_nonsense(stream):
-        recorder = Recorder()
-        decoder: Decoder = (
-            ChatDecoder(recorder, upstream="u", max_item_size=1000)
-            if wire == "chat"
-            else ResponsesDecoder(recorder, max_item_size=1000)
-        )
-        try:
-            feed_frames([(b"", json.dumps(f).encode()) for f in frames], decoder)
-            reply = finish(decoder)
-        except UpstreamFailure:
+        recorder, reply = decoded(wire, frames)
+        check_told(recorder)
+        if reply is None:
             continue
-        decoder.accept()
         answers += 1
         list(completed_events(reply, "m"))
         history = repaired([{"role": "user", "content": "Hi"}, *reply.output])
@@ -122,3 +152,13 @@ def test_nonsense_makes_an_answer_or_a_failure(wire: str, stream: list[Any]) -> 
             isinstance(e[-1], str) for e in recorder.told if e[0] in ("text", "arguments", "thought", "refusal")
         )
     assert answers > 300
+
+
+@pytest.mark.parametrize(("wire", "stream"), [("chat", CHAT), ("responses", RESPONSES)])
+def test_lost_doubled_and_swapped_frames_tell_nothing_of_what_is_done(wire: str, stream: list[Any]) -> None:
+    answers = 0
+    for frames in out_of_order(stream):
+        recorder, reply = decoded(wire, frames)
+        check_told(recorder)
+        answers += reply is not None
+    assert answers > 20

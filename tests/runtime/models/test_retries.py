@@ -67,7 +67,7 @@ async def test_what_breaks_before_any_output_is_retried(first: Answer) -> None:
     [
         {"content": "Part"},
         {"reasoning_content": "Hm"},
-        {"tool_calls": [{"id": "a", "function": {"name": "f"}}]},
+        {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{"}}]},
     ],
 )
 async def test_nothing_is_retried_once_output_was_shown(delta: dict[str, Any]) -> None:
