@@ -3,7 +3,6 @@
 import http.client
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.dockerfile import ROOT, Prefix, Stage, stages
+from tests.ports import unused_port
 
 BASE = stages()["base"]
 
@@ -23,13 +23,6 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Prefix:
     prefix.carry_out(stages()["build"])
     prefix.carry_out(BASE)
     return prefix
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -72,7 +65,7 @@ def health_check(prefix: Prefix, port: int) -> int:
 
 
 def test_the_image_serves_and_its_health_check_tells(prefix: Prefix) -> None:
-    port = free_port()
+    port = unused_port()
     assert health_check(prefix, port) != 0
     with container(prefix, port) as service:
         assert health_check(prefix, port) == 0
@@ -101,7 +94,7 @@ def test_the_slim_image_serves_without_the_model(prefix: Prefix) -> None:
     prefix.carry_out(stages()["build-slim"])
     missing = run_in(prefix, "from app.runtime.local_model import find_model; find_model()")
     assert "LocalModelUnavailable" in missing.stderr
-    port = free_port()
+    port = unused_port()
     with container(prefix, port, OPENAI_BASE_URL="http://127.0.0.1:9/v1"):
         assert health_check(prefix, port) == 0
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -28,6 +27,7 @@ from mcp.types import CallToolResult, GetPromptResult, ListPromptsResult, TextCo
 from mcp_types import INVALID_REQUEST
 
 from app.runtime.mcp import McpLimits, MCPServers, SupervisedMCPServer, WatchCall
+from tests.ports import unused_port
 
 pytestmark = pytest.mark.anyio
 
@@ -43,12 +43,6 @@ def stdio(**options: Any) -> MCPServerStdio:
 def http(port: int, **options: Any) -> MCPServerStreamableHttp:
     params = MCPServerStreamableHttpParams(url=f"http://127.0.0.1:{port}/mcp?key=s3cret")
     return MCPServerStreamableHttp(params, client_session_timeout_seconds=None, **options)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @asynccontextmanager
@@ -170,7 +164,7 @@ async def test_a_call_that_the_server_dies_in_is_told_to_be_uncertain_and_not_re
 async def test_a_server_that_is_down_costs_its_tools_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    port = free_port()
+    port = unused_port()
     async with supervised(http(port)) as server:
         assert await names(server) == []
         assert await names(server) == []
@@ -188,7 +182,7 @@ async def test_a_server_that_is_down_costs_its_tools_and_is_logged_once(
 
 
 async def test_an_http_server_that_was_restarted_is_used_again(caplog: pytest.LogCaptureFixture) -> None:
-    port = free_port()
+    port = unused_port()
     async with supervised(http(port, cache_tools_list=True)) as server:
         async with http_process(port):
             with fail_after(10):
@@ -257,7 +251,7 @@ async def _either(kind: str) -> AsyncIterator[SupervisedMCPServer]:
         async with supervised(stdio()) as server:
             yield server
         return
-    port = free_port()
+    port = unused_port()
     async with http_process(port), supervised(http(port)) as server:
         yield server
 
@@ -320,7 +314,7 @@ async def test_an_agent_uses_a_supervised_server_like_any_other() -> None:
 
 async def test_an_agent_runs_without_the_tools_of_a_server_that_is_down() -> None:
     model = ScriptedModel([[assistant_message("Hi")]])
-    async with supervised(http(free_port())) as server:
+    async with supervised(http(unused_port())) as server:
         agent = Agent(name="a", model=model, mcp_servers=[server])
         with fail_after(20):
             result = await Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True))
