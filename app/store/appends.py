@@ -31,10 +31,13 @@ class Appends:
         self._newest: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False
+        self._closed = False
+        self._group_of: dict[int, int] = {}
+        """The newest group that holds rows of a turn, for turns of which not all is committed."""
 
     def add(self, rows: Sequence[AppendRow]) -> None:
         """Keep rows; when this returns, no end of the process loses them. Raises StoreUnavailable."""
-        if self._refused:
+        if self._refused or self._closed:
             raise StoreUnavailable("The store cannot be used right now; try again later.", retry_after_s=1)
         try:
             self._journal.write(rows)
@@ -43,6 +46,8 @@ class Appends:
         except OSError as error:
             raise refused(error) from error
         self._gathered += rows
+        for row in rows:
+            self._group_of[row[0]] = self._groups + 1
         if self._timer is None:
             self._timer = self._loop.call_later(GATHER_S, self._due)
         if self._journal.used >= ROTATE_BYTES and self._committed == self._groups:
@@ -59,24 +64,27 @@ class Appends:
         self._newest = self._writer.append(merged(rows))
         self._newest.add_done_callback(lambda done: self._written(group, done))
 
-    async def committed(self) -> None:
-        """Return once all rows so far are in the database. Raises StoreUnavailable if it refuses them."""
+    async def committed(self, turn_key: int) -> None:
+        """Return once the turn's rows are all in the database. Raises StoreUnavailable if it refuses them."""
+        if self._group_of.get(turn_key, 0) <= self._committed:
+            return
         self.hand_over()
-        if self._newest is not None and self._committed < self._groups:
+        if self._newest is not None:
             await asyncio.shield(self._newest)
 
     def close(self) -> None:
         """After the writer has stopped. What it could not write stays in the journal, for the next start."""
+        self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._journal.close(wipe=not self._writer.owes)
+        self._journal.close(wipe=self._committed == self._groups and not self._gathered)
 
     def _due(self) -> None:
         self._timer = None
         self.hand_over()
 
     def _written(self, group: int, done: asyncio.Future[None]) -> None:
-        if done.cancelled():
+        if done.cancelled() or self._closed:
             return
         self._refused = done.exception() is not None
         if self._refused:
@@ -84,4 +92,7 @@ class Appends:
                 self._timer = self._loop.call_later(RETRY_S, self._due)
             return
         self._committed = group
-        self._journal.committed(group, all_quiet=group == self._groups and not self._gathered)
+        all_quiet = group == self._groups and not self._gathered
+        if all_quiet:
+            self._group_of.clear()
+        self._journal.committed(group, all_quiet=all_quiet)

@@ -256,7 +256,7 @@ class SqliteStore:
     async def events(
         self, turn_key: int, after: int, *, limit: int = 1000, max_bytes: int = 1 << 20
     ) -> list[LogEntry]:
-        await self.appends.committed()
+        await self.appends.committed(turn_key)
         return await self._read(lambda c: events.after(c, turn_key, after, limit=limit, max_bytes=max_bytes))
 
     async def expire_events(self, before: datetime) -> int:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Work = Callable[[Connection], T]
 
 CAPACITY = 20_000
-"""Jobs that may wait; one more is refused."""
+"""Jobs that may wait; one more is refused. Rows of events are bounded by the journal that holds them."""
 MAX_GROUP = 2_000
 GATHER_S = 0.005
 BUSY_COMMITS = 4
@@ -99,11 +99,6 @@ class Writer:
         self._put(_Job(promise, rows=rows))
         return promise
 
-    @property
-    def owes(self) -> bool:
-        """True if rows wait that the database has refused. For when the writer has stopped."""
-        return bool(self._owed)
-
     def submit_from_thread(self, work: Work[T]) -> ThreadFuture[T]:
         promise: ThreadFuture[T] = ThreadFuture()
         self._put(_Job(promise, work=work))
@@ -112,7 +107,7 @@ class Writer:
     def _put(self, job: _Job) -> None:
         if self._stopping:
             job.promise.set_exception(StoreUnavailable("The service is stopping.", retry_after_s=5))
-        elif self._queue.qsize() >= self._capacity:
+        elif job.rows is None and self._queue.qsize() >= self._capacity:
             job.promise.set_exception(StoreUnavailable("The store is overloaded.", retry_after_s=1))
         else:
             self._queue.put(job)

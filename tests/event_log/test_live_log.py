@@ -53,11 +53,11 @@ async def test_flush_covers_what_was_appended_while_another_was_on_its_way(live:
 
 
 async def test_what_is_appended_in_one_pass_is_one_row(live: LiveScene, tmp_path: Path) -> None:
-    _, log = await live.begin()
+    turn, log = await live.begin()
     for number in range(5):
         log.append(delta("x", f"item_{number}"))
     await log.flush()
-    await live.store.appends.committed()
+    await live.store.appends.committed(turn.key)
 
     assert rows(tmp_path / "turnwire.sqlite3") == [(1, 1), (2, 6)]
 

@@ -1,5 +1,7 @@
+import asyncio
 import resource
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
@@ -7,6 +9,8 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from anyio import to_thread
+from sqlalchemy import Connection
 
 from app.domain.events import LogEntry
 from app.domain.turn import Turn
@@ -22,6 +26,7 @@ from app.store.journal import (
     left_behind,
     paths,
 )
+from app.store.writer import CAPACITY
 from tests.store.scene import ALICE, Scene, batch, event
 
 pytestmark = pytest.mark.anyio
@@ -181,7 +186,7 @@ async def test_journal_is_emptied_once_the_database_has_it(scene: Scene, databas
     turn = (await scene.admit()).turn
     scene.store.journal([(turn.key, batch(event(2, text="secret")))])
     assert held(database, b"secret")
-    await scene.store.appends.committed()
+    await scene.store.appends.committed(turn.key)
 
     assert not held(database, b"secret")
 
@@ -193,7 +198,7 @@ async def test_journal_stays_small_under_load(scene: Scene, database: Path) -> N
     for seq in range(2, 400):
         scene.store.journal([(turn.key, batch(event(seq, text="x" * 4096)))])
         await anyio.lowlevel.checkpoint()
-    await scene.store.appends.committed()
+    await scene.store.appends.committed(turn.key)
 
     assert [path.stat().st_size for path in paths(database)] == [SEGMENT_BYTES, SEGMENT_BYTES]
     assert len(await scene.store.events(turn.key, 0, max_bytes=1 << 30)) == 399
@@ -204,7 +209,7 @@ async def test_what_the_database_refuses_is_kept_in_order_until_it_takes_it(scen
     await room(scene.store, 1)
     scene.store.journal([(turn.key, batch(event(2, text="x" * 10_000_000)))])
     with pytest.raises(StoreUnavailable):
-        await scene.store.appends.committed()
+        await scene.store.appends.committed(turn.key)
     with pytest.raises(StoreUnavailable):
         scene.store.journal([(turn.key, batch(event(3)))])
     with pytest.raises(StoreUnavailable):
@@ -225,11 +230,55 @@ async def test_what_the_database_refuses_to_the_end_is_there_for_the_next_proces
         line = of_turn(turn, 2, "x" * 10_000_000)[3]
         store.journal([(turn.key, batch(LogEntry(2, "message.delta", line)))])
         with pytest.raises(StoreUnavailable):
-            await store.appends.committed()
+            await store.appends.committed(turn.key)
 
     async with reopened(database) as store:
         assert [e.seq for e in await store.events(turn.key, 0, max_bytes=1 << 30)] == [1, 2]
         assert [orphan.id for orphan in await store.orphans()] == [turn.id]
+
+
+async def test_what_does_not_wait_is_read_while_the_database_refuses(scene: Scene) -> None:
+    ended = await scene.settle((await scene.admit("one")).turn)
+    turn = (await scene.admit("two")).turn
+    await room(scene.store, 1)
+    scene.store.journal([(turn.key, batch(event(2, text="x" * 10_000_000)))])
+    with pytest.raises(StoreUnavailable):
+        await scene.store.appends.committed(turn.key)
+
+    assert await kept(scene.store, ended) == [1, 2]
+    with pytest.raises(StoreUnavailable):
+        await scene.store.events(turn.key, 0)
+    await room(scene.store, 1_000_000)
+
+
+async def test_full_queue_of_the_writer_loses_no_events(scene: Scene, database: Path) -> None:
+    turn = (await scene.admit()).turn
+    held, begun = threading.Event(), threading.Event()
+
+    def hold(_connection: Connection) -> None:
+        begun.set()
+        held.wait(5)
+
+    writer = scene.store.writer
+    waiting = [writer.submit(hold)]
+    await to_thread.run_sync(begun.wait, 5)
+    waiting += [writer.submit(lambda _: None) for _ in range(CAPACITY)]
+    with pytest.raises(StoreUnavailable):
+        await writer.submit(lambda _: None)
+    scene.store.journal([(turn.key, batch(event(2)))])
+    reading = asyncio.ensure_future(kept(scene.store, turn))
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+
+    assert await reading == [1, 2]
+
+
+async def test_nothing_is_taken_after_the_end(database: Path) -> None:
+    async with open_store(database, owner="first") as store:
+        turn = (await Scene(store).admit()).turn
+    with pytest.raises(StoreUnavailable):
+        store.journal([(turn.key, batch(event(2)))])
 
 
 async def test_deleted_turn_takes_no_other_turn_with_it(scene: Scene) -> None:
@@ -237,7 +286,7 @@ async def test_deleted_turn_takes_no_other_turn_with_it(scene: Scene) -> None:
     conversation = await scene.store.conversation(ALICE, "one")
     await scene.store.delete_conversation(conversation.key)
     scene.store.journal([(turn.key, batch(event(2))), (other.key, batch(event(2)))])
-    await scene.store.appends.committed()
+    await scene.store.appends.committed(turn.key)
 
     assert await kept(scene.store, other) == [1, 2]
 
@@ -246,7 +295,7 @@ async def test_one_turns_rows_of_a_group_are_one_row(scene: Scene, database: Pat
     turn = (await scene.admit()).turn
     for seq in range(2, 12):
         scene.store.journal([(turn.key, batch(event(seq)))])
-    await scene.store.appends.committed()
+    await scene.store.appends.committed(turn.key)
 
     with closing(sqlite3.connect(database)) as raw:
         found = raw.execute("SELECT first_seq, last_seq FROM events ORDER BY key").fetchall()

@@ -137,7 +137,7 @@ async def test_journaled_events_of_many_turns_are_one_statement(scene: Scene) ->
     await scene.store.writer.submit(lambda c: driver(c).set_trace_callback(statements.append))
     for turn in turns:
         scene.store.journal([(turn.key, batch(event(2)))])
-    await scene.store.appends.committed()
+    await scene.store.appends.committed(turns[-1].key)
 
     await scene.store.writer.submit(lambda c: driver(c).set_trace_callback(None))
     assert len([s for s in statements if s.startswith("INSERT INTO events")]) == 1
