@@ -4,12 +4,10 @@ A line is what every listener gets, byte for byte: `type`, `seq` and `turn_id` f
 and for a nested agent's event `agent` (if the event has none) and `parent_call_id` at the end.
 """
 
-from collections.abc import Callable
 from dataclasses import fields
-from operator import attrgetter
 from typing import Any
 
-from app.domain.events import EVENT_CLASSES, Event, LogEntry, Origin
+from app.domain.events import EVENT_CLASSES, Event, LogEntry, MessageDelta, Origin
 from app.domain.ids import TurnId
 from app.store import json_text
 
@@ -22,23 +20,16 @@ def _field_names(cls: type[Event]) -> FieldNames:
     return tuple((f.name, aliases.get(f.name, f.name)) for f in fields(cls) if f.name != "type")
 
 
-def _shown(pairs: FieldNames) -> tuple[tuple[str, ...], Callable[[Event], tuple[Any, ...]]]:
-    """The names on the wire, and what gets their values at once: this is done for every delta."""
-    attributes = [attribute for attribute, _ in pairs]
-    names = tuple(name for _, name in pairs)
-    if len(attributes) > 1:
-        return names, attrgetter(*attributes)
-    return names, lambda event: tuple(getattr(event, attribute) for attribute in attributes)
-
-
 def _type_of(cls: type[Event]) -> str:
     """Read from the field: in a class with slots the attribute is the slot."""
     return next(str(f.default) for f in fields(cls) if f.name == "type")
 
 
 _FIELDS: dict[type[Event], FieldNames] = {cls: _field_names(cls) for cls in EVENT_CLASSES}
-_SHOWN = {cls: _shown(pairs) for cls, pairs in _FIELDS.items()}
 _CLASSES: dict[str, type[Event]] = {_type_of(cls): cls for cls in EVENT_CLASSES}
+
+_TEXT = b'{"type":"message.delta","seq":%d,"turn_id":"%b","item_id":%b,"delta":%b}'
+"""What nearly every event is, so that it need not become a dictionary first."""
 
 # Valid in JSON as they are, but line ends to some SSE clients, which would split the frame. JSON holds them
 # in strings alone, so that they can be escaped in the bytes.
@@ -55,17 +46,25 @@ def encoded(event: Event, origin: Origin | None = None, *, turn_id: TurnId, seq:
 
 
 def _line(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> bytes:
-    shown: dict[str, Any] = {"type": event.type, "seq": seq, "turn_id": turn_id}
-    names, values_of = _SHOWN[type(event)]
-    shown.update(zip(names, values_of(event), strict=True))
-    if origin is not None:
-        shown.setdefault("agent", origin.agent)
-        shown["parent_call_id"] = origin.parent_call_id
-    line = json_text.encode(shown)
+    if origin is None and type(event) is MessageDelta:
+        item_id, delta = json_text.encode(event.item_id), json_text.encode(event.delta)
+        line = _TEXT % (seq, turn_id.encode(), item_id, delta)
+    else:
+        line = json_text.encode(_shown(event, origin, turn_id, seq))
     if not line.isascii():
         for raw, escaped in _LINE_ENDS:
             line = line.replace(raw, escaped)
     return line
+
+
+def _shown(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> dict[str, Any]:
+    shown: dict[str, Any] = {"type": event.type, "seq": seq, "turn_id": turn_id}
+    for attribute, name in _FIELDS[type(event)]:
+        shown[name] = getattr(event, attribute)
+    if origin is not None:
+        shown.setdefault("agent", origin.agent)
+        shown["parent_call_id"] = origin.parent_call_id
+    return shown
 
 
 def event_from_json(data: bytes) -> tuple[Event | None, Origin | None]:

@@ -13,22 +13,18 @@ class Window:
 
     def __init__(self, next_seq: int, max_bytes: int) -> None:
         self._entries: list[LogEntry] = []
-        self._next_seq = next_seq
+        self.last_seq = next_seq - 1
         self._bytes = 0
         self._max_bytes = max_bytes
 
     @property
-    def last_seq(self) -> int:
-        return self._next_seq - 1
-
-    @property
     def first_seq(self) -> int:
-        return self._next_seq - len(self._entries)
+        return self.last_seq + 1 - len(self._entries)
 
     def add(self, entries: Sequence[LogEntry]) -> None:
         """Add the entries that follow; the newest one stays in the window whatever its size."""
         self._entries.extend(entries)
-        self._next_seq += len(entries)
+        self.last_seq += len(entries)
         for entry in entries:
             self._bytes += _cost(entry)
         if self._bytes > self._max_bytes:

@@ -11,6 +11,7 @@ from app.domain.events import (
     Event,
     MessageDelta,
     Origin,
+    RefusalDelta,
     ToolCallCompleted,
     WorkflowEvent,
 )
@@ -108,3 +109,17 @@ def test_payload_that_is_no_json_does_not_raise(payload: Any) -> None:
     shown = json.loads(line(WorkflowEvent("n", payload)))
 
     assert shown["name"] == "n"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", 'quote " and \\', "é\n\t\0", "\u2028\u2029\x85", "\ud800 torn", "😀", "%d %b"]
+)
+def test_text_is_written_as_any_other_events_fields_are(text: str) -> None:
+    as_text = json.loads(line(MessageDelta(f"i{text}", text)))
+    as_any = json.loads(line(RefusalDelta(f"i{text}", text)))
+
+    assert list(as_text) == list(as_any)
+    assert as_text | {"type": None} == as_any | {"type": None}
+    assert line(MessageDelta(f"i{text}", text)) == line(RefusalDelta(f"i{text}", text)).replace(
+        b"refusal", b"message"
+    )
