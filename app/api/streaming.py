@@ -227,7 +227,7 @@ class Outlet:
 
 @dataclass(slots=True)
 class Streamed:
-    """What is streamed, and how: `frames`, without what went to the outlet, is closed when the answer is over."""
+    """What is streamed, and how: `frames`, without what went to the outlet, is closed at the end."""
 
     frames: Frames
     limits: StreamLimits
