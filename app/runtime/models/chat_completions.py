@@ -15,6 +15,7 @@ from app.runtime.models.finish_reasons import CALLING, finish_failure, finish_re
 from app.runtime.models.json_frames import as_index, mended
 from app.runtime.models.provider_errors import read_error, told_error
 from app.runtime.models.reply import Output, Reply, Text, check_document, cut_short, protocol_failure
+from app.runtime.models.thought_details import DETAIL_FIELDS, add_details
 from app.runtime.observer import ModelCallObserver
 
 REASONING_FIELDS: Final = (
@@ -23,21 +24,22 @@ REASONING_FIELDS: Final = (
     "reasoning_text",
     "thinking",
     "thought",
-    "reasoning_details",
-    "thinking_blocks",
+    *DETAIL_FIELDS,
 )
 _TEXT_KEYS: Final = ("text", "thinking", "content", "reasoning", "summary", "value")
 Kind = Literal["summary", "text"]
 
 
 class _Reasoning:
-    __slots__ = ("field", "item_id", "kind", "text")
+    __slots__ = ("details", "details_size", "field", "item_id", "kind", "text")
 
     def __init__(self, item_id: str, kind: Kind, field: str, text: Text) -> None:
         self.item_id = item_id
         self.kind = kind
         self.field = field
         self.text = text
+        self.details: dict[str, list[JsonObject]] = {}
+        self.details_size = 0
 
 
 class _Message:
@@ -164,6 +166,9 @@ class ChatDecoder:
             if piece := delta.get(field):
                 self._reason(_thought(piece), "text", field if isinstance(piece, str) else "")
                 break
+        for field in DETAIL_FIELDS:
+            if isinstance(details := delta.get(field), list) and details:
+                self._keep(field, details)
         if content := delta.get("content"):
             if isinstance(content, str):
                 self._text(content)
@@ -202,15 +207,19 @@ class ChatDecoder:
                 self._observer.annotation(message.item_id, flat)
 
     def _reason(self, piece: str, kind: Kind, field: str) -> None:
-        reasoning = self._reasoning
-        if reasoning is None:
-            if not piece:
-                return
-            item_id = self._observer.claim_item_id(None)
-            reasoning = self._reasoning = _Reasoning(item_id, kind, field, Text(self._output))
+        if not piece:
+            return
+        reasoning = self._reasoning or self._open_reasoning(kind, field)
+        reasoning.field = reasoning.field or field
         if piece := reasoning.text.add(piece):
             self._output.shown = True
             self._observer.reasoning_delta(reasoning.item_id, reasoning.kind, piece)
+
+    def _keep(self, field: str, details: list[Any]) -> None:
+        reasoning = self._reasoning or self._open_reasoning("text", "")
+        reasoning.details_size += add_details(reasoning.details.setdefault(field, []), mended(details))
+        if reasoning.details_size > self._output.max_item_size:
+            raise self._output.too_large()
 
     def _blocks(self, blocks: Any) -> None:
         """Content as typed blocks (Databricks, Mistral): text, reasoning with a summary, thinking, refusal."""
@@ -252,6 +261,11 @@ class ChatDecoder:
             self._close_reasoning()
             self._output.release()
 
+    def _open_reasoning(self, kind: Kind, field: str) -> _Reasoning:
+        item_id = self._observer.claim_item_id(None)
+        self._reasoning = _Reasoning(item_id, kind, field, Text(self._output))
+        return self._reasoning
+
     def _close_reasoning(self) -> None:
         reasoning, self._reasoning = self._reasoning, None
         if reasoning is None:
@@ -265,8 +279,10 @@ class ChatDecoder:
         summary = [{"type": "summary_text", "text": text}] if reasoning.kind == "summary" else []
         item: Item = {"type": "reasoning", "id": reasoning.item_id, "summary": summary}
         if reasoning.kind == "text":
-            item["content"] = [{"type": "reasoning_text", "text": text}]
+            item["content"] = [{"type": "reasoning_text", "text": text}] if text else []
         item["provider_data"] = {"upstream": self._upstream, "field": reasoning.field}
+        if reasoning.details:
+            item["provider_data"]["details"] = reasoning.details
         return item
 
     def _close_message(self) -> None:

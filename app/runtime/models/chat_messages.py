@@ -46,7 +46,7 @@ class _Writer:
         self._upstream = upstream
         self._developer_role = developer_role
         self._step: JsonObject | None = None
-        self._thought: dict[str, str] = {}
+        self._thought: JsonObject = {}
         self._images: list[JsonObject] = []
 
     def add(self, item: Item, *, may_replay: bool) -> None:
@@ -127,10 +127,13 @@ class _Writer:
 
     def _remember(self, item: Item) -> None:
         mark = item.get("provider_data")
-        field = mark.get("field") if isinstance(mark, dict) and mark.get("upstream") == self._upstream else None
-        if field:
+        if not isinstance(mark, dict) or mark.get("upstream") != self._upstream:
+            return
+        if field := mark.get("field"):
             text = "".join(p.get("text") or "" for p in item.get("content") or item.get("summary") or ())
             self._thought[field] = self._thought.get(field, "") + text
+        for field, details in (mark.get("details") or {}).items():
+            self._thought[field] = [*self._thought.get(field, ()), *details]
 
 
 def _plain(content: Any) -> str:

@@ -171,9 +171,9 @@ def protocol_failure(what: str) -> UpstreamFailure:
 
 
 def check_document(body: Any) -> None:
-    """Raises UpstreamFailure for a document, in the place of an answer, that tells of an error by its code; one
-    that tells no code is no answer, and nothing else is known of it."""
+    """Raises UpstreamFailure for a document, where an answer should be, that tells of an error by a code or a
+    status; of one that tells neither nothing is known but that it is no answer."""
     for entry in body if isinstance(body, list) else [body]:
         error = told_error(entry) if isinstance(entry, dict) else None
-        if error is not None and turn_code(error) != "upstream_error":
+        if error is not None and (error.status or turn_code(error) != "upstream_error"):
             raise reported_failure(error)

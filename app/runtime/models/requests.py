@@ -1,8 +1,9 @@
 """Request bodies of both wires: what the SDK's own models would send, only with what is set."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from agents import Handoff, ModelSettings, Tool
 from agents.agent_output import AgentOutputSchemaBase
@@ -11,12 +12,15 @@ from agents.models.openai_responses import Converter as ResponsesConverter
 from openai import Omit
 from openai.types.responses.response_prompt_param import ResponsePromptParam
 
-from app.domain.history import repaired
+from app.domain.history import CALL_TYPES, repaired
 from app.domain.json_types import Item, JsonObject
 from app.runtime.models.chat_messages import messages_of
 from app.runtime.models.json_frames import dumps
 from app.runtime.models.outgoing import as_items, for_responses
 from app.runtime.models.transport import Outgoing, Upstream
+
+MAX_NAME: Final = 64
+_PLAIN_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def outgoing(request: ModelRequest, upstream: Upstream) -> Outgoing:
 def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     settings = request.settings
     messages = messages_of(
-        request.items,
+        _with_plain_names(request),
         upstream=upstream.name,
         replay_reasoning=upstream.replay_reasoning,
         developer_role="developer" if upstream.is_openai else "system",
@@ -100,6 +104,25 @@ def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     }
 
 
+def _with_plain_names(request: ModelRequest) -> Sequence[Item]:
+    """The items, but calls of tools that nobody has, whose names models make up, have names as providers take
+    them: one that is none would have each request of the conversation refused."""
+    if all(_is_plain(item) for item in request.items):
+        return request.items
+    known = {tool.name for tool in request.tools} | {handoff.tool_name for handoff in request.handoffs}
+    return [
+        i if _is_plain(i) or i["name"] in known else {**i, "name": _plain(i["name"])} for i in request.items
+    ]
+
+
+def _is_plain(item: Item) -> bool:
+    return item.get("type") not in CALL_TYPES or _PLAIN_NAME.fullmatch(item["name"]) is not None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:MAX_NAME]
+
+
 def _chat_tools(request: ModelRequest) -> list[Any]:
     tools: list[Any] = [ChatConverter.tool_to_openai(tool) for tool in request.tools]
     return tools + [ChatConverter.convert_handoff_tool(handoff) for handoff in request.handoffs]
@@ -126,7 +149,7 @@ def responses_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     return {
         "model": model,
         "instructions": request.instructions or None,
-        "input": for_responses(request.items, upstream.name),
+        "input": for_responses(_with_plain_names(request), upstream.name),
         "stream": True,
         "tools": tools.tools or None,
         "tool_choice": choice if has_tools else None,

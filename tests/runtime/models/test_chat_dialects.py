@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from app.runtime.failures import UpstreamFailure
+from app.runtime.models.transport import UpstreamLimits
 from tests.runtime.models.chat_answers import CALLS, STOP, answered, call, refused
 from tests.runtime.models.harness import exchange
 from tests.runtime.models.loopback import USAGE, Answer, chunk, frames
@@ -80,6 +81,43 @@ async def test_thought_is_read_in_every_field_and_shape(field: str, value: Any) 
     seen = await answered(chunk({field: value}), chunk({"content": "Yes"}), STOP)
     assert seen.texts("thought") == ["Hm."]
     assert seen.text == "Yes"
+
+
+DETAILS = [
+    [{"type": "reasoning.text", "text": "H", "signature": None, "index": 0}],
+    [
+        {"type": "reasoning.text", "text": "m.", "index": 0},
+        {"type": "reasoning.text", "signature": "s", "index": 0},
+    ],
+    [
+        {"type": "reasoning.encrypted", "data": "x", "index": 1},
+        {"type": "reasoning.encrypted", "data": "y"},
+        7,
+    ],
+]
+
+
+async def test_what_a_provider_adds_to_thought_is_kept_whole_for_it() -> None:
+    thought = [
+        chunk({"reasoning": t, "reasoning_details": d}) for t, d in zip(["H", "m.", ""], DETAILS, strict=True)
+    ]
+    seen = await answered(*thought, chunk(call(0, "a", "f", "{}")), CALLS)
+    assert seen.texts("thought") == ["H", "m."]
+    assert seen.output is not None
+    assert seen.output[0]["provider_data"]["details"] == {
+        "reasoning_details": [
+            {"type": "reasoning.text", "text": "Hm.", "signature": "s", "index": 0},
+            {"type": "reasoning.encrypted", "data": "x", "index": 1},
+            {"type": "reasoning.encrypted", "data": "y"},
+        ]
+    }
+
+
+async def test_what_a_provider_adds_to_thought_is_bounded() -> None:
+    blocks = [{"type": "thinking", "thinking": "", "signature": "x" * 600}]
+    small = UpstreamLimits(retries=0, max_message_bytes=1_000)
+    failure, _ = await refused(*[chunk({"thinking_blocks": blocks})] * 2, STOP, limits=small)
+    assert (failure.code, "1000" in failure.message) == ("upstream_protocol", True)
 
 
 async def test_blanks_are_no_answer_and_stay_where_text_follows() -> None:
@@ -197,6 +235,7 @@ async def test_frames_that_say_nothing_are_no_errors() -> None:
     [
         ("context_length_exceeded", "context_length_exceeded"),
         (429, "rate_limited"),
+        (503, "upstream_error"),
         ("invalid_api_key", "upstream_auth"),
         (None, "upstream_protocol"),
     ],

@@ -44,6 +44,8 @@ def messages(items: list[Any], up: Upstream | None = None) -> list[dict[str, Any
     return found
 
 
+CALL = {"type": "function_call", "call_id": "a", "name": "lookup", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "found"}
 EVERYTHING = ModelSettings(
     temperature=0.0,
     top_p=0.5,
@@ -329,6 +331,43 @@ def test_which_thought_goes_back_is_a_matter_of_the_upstream(replay: Any, seen: 
 def test_thought_goes_only_to_where_it_came_from() -> None:
     assert "reasoning_content" not in messages([USER, thought(upstream="elsewhere"), call(), output()])[1]
     assert "reasoning_content" not in messages([USER, thought(), said("No calls.")])[1]
+
+
+def test_what_a_provider_adds_to_thought_goes_back_to_it_alone() -> None:
+    details = {"thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
+    thought = {"type": "reasoning", "summary": [], "content": []}
+    for upstream_name, seen in (("here", details["thinking_blocks"]), ("there", None)):
+        mark = {"upstream": upstream_name, "field": "", "details": details}
+        sent = messages([{"role": "user", "content": "Hi"}, thought | {"provider_data": mark}, CALL, OUTPUT])
+        assert sent[1].get("thinking_blocks") == seen
+
+
+def test_a_refusal_goes_back_as_what_was_said() -> None:
+    refusal = {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    assert messages([{"role": "user", "content": "Hi"}, refusal])[1] == {"role": "assistant", "content": "No."}
+
+
+@pytest.mark.parametrize(
+    ("name", "sent_as"),
+    [
+        ("lookup", "lookup"),
+        ("functions.lookup", "functions_lookup"),
+        ("look up\n", "look_up_"),
+        ("x" * 99, "x" * 64),
+        ("\u65e5", "_"),
+    ],
+)
+def test_names_that_a_model_made_up_go_back_as_providers_take_them(name: str, sent_as: str) -> None:
+    items = [{"role": "user", "content": "Hi"}, CALL | {"name": name}, OUTPUT]
+    assert messages(items)[1]["tool_calls"][0]["function"]["name"] == sent_as
+    assert body("responses", items)["input"][1]["name"] == sent_as
+
+
+def test_names_of_tools_that_there_are_stay_as_they_are() -> None:
+    tool = replace(lookup, name="house.lookup")
+    items = [{"role": "user", "content": "Hi"}, CALL | {"name": "house.lookup"}, OUTPUT]
+    sent = body("chat_completions", items, tools=[tool])["messages"]
+    assert sent[1]["tool_calls"][0]["function"]["name"] == "house.lookup"
 
 
 def test_reasoning_of_another_upstream_leaves_with_the_ids_that_depend_on_it() -> None:
