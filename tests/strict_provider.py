@@ -1,14 +1,16 @@
 """What a strict provider has against a request's history, on each wire: pure functions, an empty list is fine.
 
 Chat Completions: an assistant message with calls is followed at once by exactly one tool message for each of
-them; a tool message stands nowhere else; no call is answered twice; arguments parse to a JSON object; no
-message is without content. (An id may come back in a later assistant message and is a new call then.)
+them; a tool message stands nowhere else; no call is answered twice; arguments parse to a JSON object; names are
+of letters, digits, _ and -; no message is without content, also where it refuses. (An id may come back in a
+later assistant message and is a new call then.)
 
 Responses: no call without output, no output without call, no reasoning without the item that must follow it, no
-message without content, call ids and item ids unique, arguments a JSON object.
+message without content, call ids and item ids unique, arguments a JSON object, names as above.
 """
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,8 +46,8 @@ def chat_problems(messages: Sequence[JsonObject]) -> list[str]:
         if role == "assistant" and calls:
             owed = [str(call.get("id")) for call in calls]
             found += _repeated(where, owed)
-            found += [p for c in calls for p in _argument_problems(where, c.get("function") or {})]
-        elif _is_empty(message.get("content")) and not message.get("refusal"):
+            found += [p for c in calls for p in _call_problems(where, c.get("function") or {})]
+        elif _is_empty(message.get("content")):
             found.append(f"{where}: a message of {role} without content")
     return found + [f"the end: no output of {call!r}" for call in owed]
 
@@ -62,7 +64,7 @@ def responses_problems(items: Sequence[JsonObject]) -> list[str]:
         if kind in _CALLS:
             seen.add(str(item.get("call_id")))
         if kind == "function_call":
-            found += _argument_problems(where, item)
+            found += _call_problems(where, item)
         if kind in _OUTPUTS and item.get("call_id") not in seen:
             found.append(f"{where}: the output of {item.get('call_id')!r} follows no call of it")
         if kind == "message" and _is_empty(item.get("content")):
@@ -85,6 +87,11 @@ def _is_followed(rest: Sequence[JsonObject]) -> bool:
             continue
         return item.get("role") == "assistant" or str(item.get("type", "")).endswith("_call")
     return False
+
+
+def _call_problems(where: str, call: JsonObject) -> list[str]:
+    named = re.fullmatch(r"[A-Za-z0-9_-]{1,64}", str(call.get("name")))
+    return _argument_problems(where, call) + ([] if named else [f"{where}: {call.get('name')!r} is no name"])
 
 
 def _argument_problems(where: str, call: JsonObject) -> list[str]:

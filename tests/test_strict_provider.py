@@ -10,8 +10,8 @@ JsonObject = dict[str, Any]
 USER = {"role": "user", "content": "hello"}
 
 
-def asked(*ids: str, arguments: str = "{}") -> JsonObject:
-    calls = [{"id": i, "type": "function", "function": {"name": "lookup", "arguments": arguments}} for i in ids]
+def asked(*ids: str, arguments: str = "{}", name: str = "lookup") -> JsonObject:
+    calls = [{"id": i, "type": "function", "function": {"name": name, "arguments": arguments}} for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
 
 
@@ -38,7 +38,6 @@ SAID: JsonObject = {"type": "message", "role": "assistant", "content": [{"type":
         pytest.param([USER, asked("a", "b"), told("b"), told("a"), USER], id="two calls answered in any order"),
         pytest.param([USER, asked("a"), told("a"), asked("a"), told("a")], id="an id that comes back later"),
         pytest.param([USER, {"role": "assistant", "content": [{"type": "text", "text": "x"}]}], id="parts"),
-        pytest.param([USER, {"role": "assistant", "content": None, "refusal": "no"}], id="a refusal"),
     ],
 )
 def test_a_sound_chat_history_is_accepted(messages: list[JsonObject]) -> None:
@@ -56,6 +55,8 @@ def test_a_sound_chat_history_is_accepted(messages: list[JsonObject]) -> None:
         pytest.param([USER, asked("a", arguments=""), told("a")], id="empty arguments"),
         pytest.param([USER, asked("a", arguments="[1]"), told("a")], id="arguments that are a list"),
         pytest.param([USER, {"role": "assistant", "content": ""}], id="an empty message"),
+        pytest.param([USER, {"role": "assistant", "content": None, "refusal": "no"}], id="a refusal alone"),
+        pytest.param([USER, asked("a", name="look up"), told("a")], id="a name with a blank"),
         pytest.param(
             [USER, {"role": "assistant", "content": [{"type": "text", "text": ""}]}], id="empty parts"
         ),
