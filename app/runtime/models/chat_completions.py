@@ -26,6 +26,7 @@ REASONING_FIELDS: Final = (
     "thought",
     *DETAIL_FIELDS,
 )
+_PLAIN_DELTA: Final = frozenset({"content", "role"})
 _TEXT_KEYS: Final = ("text", "thinking", "content", "reasoning", "summary", "value")
 Kind = Literal["summary", "text"]
 
@@ -114,9 +115,10 @@ class ChatDecoder:
         choices = frame.get("choices")
         if not choices and (error := told_error(frame)) is not None:
             raise reported_failure(error)
-        self._count(frame)
-        if "x_groq" in frame:
-            self._count(frame["x_groq"])
+        if usage := frame.get("usage"):
+            self._count(usage)
+        if isinstance(more := frame.get("x_groq"), dict):
+            self._count(more.get("usage"))
         if self._id is None:
             self._id, self._model = _text_or_none(frame.get("id")), _text_or_none(frame.get("model"))
         for choice in [choices] if isinstance(choices, dict) else choices if isinstance(choices, list) else ():
@@ -131,37 +133,43 @@ class ChatDecoder:
         self.feed(b"", body)
         return True
 
-    def _count(self, source: Any) -> None:
-        if isinstance(source, dict) and (usage := source.get("usage")):
-            self._usage = merged_usage(self._usage, usage)
+    def _count(self, usage: Any) -> None:
+        self._usage = merged_usage(self._usage, usage)
 
     def _choice(self, choice: JsonObject) -> None:
         """Only one choice was asked for: the first that comes, whatever its number."""
         if choice.get("error"):
             raise reported_failure(read_error(choice["error"]))
-        self._count(choice)
+        if usage := choice.get("usage"):
+            self._count(usage)
         index = as_index(choice.get("index")) or 0
         if self._choice_index is None:
             self._choice_index = index
         if index == self._choice_index:
             self._pieces(choice)
-            self._finish = finish_reason(choice.get("finish_reason")) or self._finish
+            if reason := finish_reason(choice.get("finish_reason")):
+                self._finish = reason
 
     def _pieces(self, choice: JsonObject) -> None:
         """What a choice brings. A message behind the pieces that it was sent in says all of them again."""
-        delta, message, text = choice.get("delta"), choice.get("message"), choice.get("text")
-        if isinstance(delta, dict) and delta:
-            self._came_in_pieces = self._came_in_pieces or any(v for k, v in delta.items() if k != "role")
+        if isinstance(delta := choice.get("delta"), dict) and delta:
+            if not self._came_in_pieces:
+                self._came_in_pieces = any(v for k, v in delta.items() if k != "role")
             self._delta(delta)
-        elif isinstance(message, dict) and not self._came_in_pieces:
+        elif isinstance(message := choice.get("message"), dict) and not self._came_in_pieces:
             self._delta(message)
-        elif isinstance(text, str):
+        elif isinstance(text := choice.get("text"), str):
             self._text(text)
 
     def _delta(self, delta: JsonObject) -> None:
+        content = delta.get("content")
+        if isinstance(content, str) and _PLAIN_DELTA.issuperset(delta):
+            self._text(content)  # nearly every delta is this
+            return
         if delta.get("error"):
             raise reported_failure(read_error(delta["error"]))
-        self._count(delta)
+        if usage := delta.get("usage"):
+            self._count(usage)
         for field in REASONING_FIELDS:
             if piece := delta.get(field):
                 self._reason(_thought(piece), "text", field if isinstance(piece, str) else "")
@@ -169,11 +177,8 @@ class ChatDecoder:
         for field in DETAIL_FIELDS:
             if isinstance(details := delta.get(field), list) and details:
                 self._keep(field, details)
-        if content := delta.get("content"):
-            if isinstance(content, str):
-                self._text(content)
-            else:
-                self._blocks(content)
+        if content:
+            self._blocks(content)
         if refusal := delta.get("refusal"):
             self._refuse(_thought(refusal))
         if annotations := delta.get("annotations"):
@@ -186,9 +191,14 @@ class ChatDecoder:
     # content
 
     def _text(self, piece: str) -> None:
-        message = self._message or self._open_message()
+        message = self._message
+        if message is None:
+            if not piece:
+                return
+            message = self._open_message()
         if piece := message.text.add(piece):
-            self._show(message)
+            if not message.shown:
+                self._show(message)
             self._observer.text_delta(message.item_id, piece)
 
     def _refuse(self, piece: str) -> None:

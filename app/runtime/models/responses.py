@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 from app.domain.events import Executor
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
-from app.runtime.failures import UpstreamFailure, reported_failure
+from app.runtime.failures import UpstreamFailure, reported_failure, shown
 from app.runtime.models.counts import merged_usage, token_counts
 from app.runtime.models.json_frames import mended
 from app.runtime.models.long_ids import without_long_ids
@@ -252,8 +252,8 @@ class ResponsesDecoder:
             return kind, item
         if kind not in self._passed_over:
             self._passed_over.add(kind)
-            said = f"The model's provider sent an item that has no place here: {mended(kind)[:60]!r}"
-            self._observer.warn("unknown_item", said)
+            told = shown(mended(kind)[:60])
+            self._observer.warn("unknown_item", f"The model's provider sent an item of no known kind: {told!r}")
         return None
 
     def _announce(self, opened: OpenItem, item: JsonObject) -> None:
