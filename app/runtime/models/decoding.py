@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
-from app.runtime.failures import UpstreamFailure
+from app.runtime.failures import UpstreamFailure, reported_failure
 from app.runtime.models.json_frames import NotJson, loads
+from app.runtime.models.provider_errors import read_error
 from app.runtime.models.reply import Decoder, Reply, protocol_failure
 from app.runtime.models.sse import Frame
 
 _DONE = b"[DONE]"
+HEARTBEATS = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})
+"""Names of events that say nothing, whatever they hold."""
 NONSENSE = (TypeError, AttributeError, KeyError, IndexError, ValueError, RecursionError)
 """Decoders look for what they know and do not check what everything else is: a number where a text should be, a
 list for an object. What they trip over is the upstream's doing, and no defect of the service."""
@@ -21,12 +24,26 @@ def feed_frames(frames: Iterable[Frame], decoder: Decoder) -> None:
                 return
             if data.strip() == _DONE:
                 decoder.end()
+                continue
+            try:
+                frame = loads(data)
+            except NotJson as error:
+                _feed_text(name, data, decoder, error)
             else:
-                decoder.feed(name, loads(data))
-    except NotJson as error:
-        raise protocol_failure("a frame that is no JSON") from error
+                decoder.feed(name, frame)
     except NONSENSE as error:
         raise _nonsense() from error
+
+
+def _feed_text(name: bytes, data: bytes, decoder: Decoder, error: NotJson) -> None:
+    """Take a frame that is no JSON: an error in plain words, a heartbeat, an end that is written otherwise."""
+    if name == b"error":
+        raise reported_failure(read_error(data.decode("utf-8", "replace"))) from error
+    if decoder.whole:
+        if data.strip(b" []").upper() == b"DONE":
+            decoder.end()
+    elif name not in HEARTBEATS:
+        raise protocol_failure("a frame that is no JSON") from error
 
 
 def feed_document(body: object, decoder: Decoder) -> bool:

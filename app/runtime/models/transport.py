@@ -25,7 +25,7 @@ from app.runtime.models.json_frames import NotJson, loads
 from app.runtime.models.patience import Patience
 from app.runtime.models.provider_errors import read_error, turn_code
 from app.runtime.models.reply import Decoder, protocol_failure
-from app.runtime.models.sse import FrameReader, FrameTooLarge
+from app.runtime.models.sse import BOM, FrameReader, FrameTooLarge
 
 Wire = Literal["responses", "chat_completions"]
 
@@ -323,6 +323,8 @@ class Upstream:
             case aiohttp.ServerTimeoutError():
                 what = f"The upstream cannot be reached within {limits.connect_s:g} s"
                 return UpstreamFailure("upstream_unreachable", what, transient=True)
+            case aiohttp.ClientResponseError():
+                return protocol_failure("its head, or how it is encoded, cannot be understood")
             case TimeoutError():
                 silent = f"was silent for {limits.idle_s:g} s"
                 what = silent if began else f"did not answer within {limits.first_byte_s:g} s"
@@ -358,7 +360,7 @@ async def _first_bytes(content: aiohttp.StreamReader) -> bytes:
     """The body up to and with its first byte that is not blank; blanks alone may be keepalives."""
     while piece := await content.readany():
         if not piece.isspace():
-            return piece.lstrip(b" \t\r\n") if piece[:1].isspace() else piece
+            return piece.lstrip(b" \t\r\n").removeprefix(BOM)
     return b""
 
 
