@@ -11,8 +11,8 @@ from bench.reading import Client, Reading
 
 WIRES = ("responses", "chat_completions")
 BURST_DELTAS = 3000
-PACED_TURNS = 40
-GAP_S = 0.04
+PACED_TURNS = 20
+GAP_S = 0.02
 
 
 async def burst(bench: Bench) -> AsyncIterator[Line]:
@@ -33,15 +33,15 @@ async def burst(bench: Bench) -> AsyncIterator[Line]:
 
 
 async def paced(bench: Bench) -> AsyncIterator[Line]:
-    """40 turns side by side, 25 deltas a second each."""
-    deltas = bench.pick(500, 100)
+    """20 turns side by side, 50 deltas a second each, 3,000 a turn."""
+    deltas = bench.pick(3000, 300)
     said = f"paced {deltas} {GAP_S}"
     for wire in WIRES:
         async with service(bench, TURNWIRE_MODEL_API=wire) as process:
             client = Client(process.base_url)
             await client.turn("words 20")
             pairs, readings = [], []
-            for _ in range(bench.pick(3, 1)):
+            for _ in range(bench.pick(2, 1)):
                 before = cpu_s(process.pid)
                 readings = await _side_by_side(client, said)
                 ours = (cpu_s(process.pid) - before) / PACED_TURNS / deltas * 1e6
