@@ -189,7 +189,7 @@ def main() -> None:
         except (AssertionError, httpx.HTTPError):
             sys.stderr.write(f"the soak failed (seed {options.seed})\n")
             raise
-    print(f"{dict(seen)}: nothing left behind (seed {options.seed})")
+        print(f"{dict(seen)}: nothing left behind (seed {options.seed})")
 
 
 if __name__ == "__main__":

@@ -22,4 +22,4 @@ def upstream_process(arguments: Sequence[str] = ()) -> Iterator[str]:
             yield str(json.loads(process.stdout.readline())["base_url"]).removesuffix("/v1")
         finally:
             process.stdin.close()
-            process.wait(timeout=10)
+            process.wait(timeout=60)  # after an hour it has much to let go of
