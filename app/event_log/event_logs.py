@@ -121,6 +121,7 @@ class EventLogs:
                     yield entries
             if self._live.get(turn.id) in (log, None):
                 break
+            max_listeners = None  # one that was let in stays
         if log is None:
             place.check_end()
 

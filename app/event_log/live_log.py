@@ -105,9 +105,8 @@ class LiveLog:
         """A batch whose predecessors are still on their way waits for them."""
         if not batch.entries:
             return
-        if (
-            batch.entries[-1].seq == self.window.last_seq
-        ):  # what the log was opened behind: admission's first event
+        if batch.last_seq == self.window.last_seq:
+            # What the log was opened behind: admission's first event.
             self.window.add_before(batch.entries)
             self._wake()
             return

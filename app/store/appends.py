@@ -92,7 +92,5 @@ class Appends:
                 self._timer = self._loop.call_later(RETRY_S, self._due)
             return
         self._committed = group
-        all_quiet = group == self._groups and not self._gathered
-        if all_quiet:
-            self._group_of.clear()
-        self._journal.committed(group, all_quiet=all_quiet)
+        self._group_of = {key: newest for key, newest in self._group_of.items() if newest > group}
+        self._journal.committed(group, all_quiet=not self._group_of)

@@ -57,11 +57,12 @@ class Segment:
         self.used = end
 
     def wipe(self) -> None:
-        self._memory[: self.used] = bytes(self.used)
-        self.used = 0
         if self._room > SEGMENT_BYTES:
             self._memory.resize(SEGMENT_BYTES)
             self._room = SEGMENT_BYTES
+        used = min(self.used, SEGMENT_BYTES)
+        self._memory[:used] = bytes(used)
+        self.used = 0
 
     def close(self) -> None:
         self._memory.close()

@@ -14,7 +14,7 @@ from app.runtime.models.counts import merged_usage, token_counts
 from app.runtime.models.finish_reasons import CALLING, finish_failure, finish_reason
 from app.runtime.models.json_frames import as_index, mended
 from app.runtime.models.provider_errors import read_error, told_error
-from app.runtime.models.reply import Output, Reply, Text, check_document, cut_short, protocol_failure
+from app.runtime.models.reply import Output, Reply, Text, check_document, cut_short
 from app.runtime.models.thought_details import DETAIL_FIELDS, add_details
 from app.runtime.observer import ModelCallObserver
 
@@ -96,20 +96,7 @@ class ChatDecoder:
 
     # frames
 
-    def feed(self, name: bytes, frame: Any) -> None:
-        if isinstance(frame, list):
-            for entry in frame:
-                self.feed(name, entry)
-        elif isinstance(frame, dict):
-            self._frame(name, frame)
-        elif name == b"error":
-            raise reported_failure(read_error(frame))
-        elif frame == "[DONE]":
-            self.end()
-        elif frame is not None:
-            raise protocol_failure("a frame that is no object")
-
-    def _frame(self, name: bytes, frame: JsonObject) -> None:
+    def feed(self, name: bytes, frame: JsonObject) -> None:
         if frame.get("error") or name == b"error" or frame.get("object") == "error":
             raise reported_failure(read_error(frame))
         choices = frame.get("choices")

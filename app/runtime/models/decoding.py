@@ -30,9 +30,24 @@ def feed_frames(frames: Iterable[Frame], decoder: Decoder) -> None:
             except NotJson as error:
                 _feed_text(name, data, decoder, error)
             else:
-                decoder.feed(name, frame)
+                _feed(name, frame, decoder)
     except NONSENSE as error:
         raise _nonsense() from error
+
+
+def _feed(name: bytes, frame: object, decoder: Decoder) -> None:
+    """Take a frame of whatever shape: some servers send several in a list."""
+    if isinstance(frame, dict):
+        decoder.feed(name, frame)
+    elif isinstance(frame, list):
+        for entry in frame:
+            _feed(name, entry, decoder)
+    elif name == b"error":
+        raise reported_failure(read_error(frame))
+    elif frame == "[DONE]":
+        decoder.end()
+    elif frame is not None:
+        raise protocol_failure("a frame that is no object")
 
 
 def _feed_text(name: bytes, data: bytes, decoder: Decoder, error: NotJson) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from app.domain.json_types import Item
+from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
 from app.runtime.failures import UpstreamFailure, reported_failure
 from app.runtime.models.json_frames import TextJoiner
@@ -58,7 +58,7 @@ class Decoder(Protocol):
     @property
     def counts(self) -> TokenCounts | None: ...
 
-    def feed(self, name: bytes, frame: Any) -> None:
+    def feed(self, name: bytes, frame: JsonObject) -> None:
         """Take one frame (`name` is the SSE event's). Raises UpstreamFailure if it says that the call failed
         or cannot be understood."""
         ...

@@ -113,18 +113,7 @@ class ResponsesDecoder:
     def accept(self) -> None:
         self._output.release()
 
-    def feed(self, name: bytes, frame: Any) -> None:
-        if isinstance(frame, list):
-            for entry in frame:
-                self.feed(name, entry)
-        elif isinstance(frame, dict):
-            self._frame(name, frame)
-        elif name == b"error":
-            raise reported_failure(read_error(frame))
-        elif frame is not None:
-            raise protocol_failure("a frame that is no object")
-
-    def _frame(self, name: bytes, frame: JsonObject) -> None:
+    def feed(self, name: bytes, frame: JsonObject) -> None:
         kind = frame.get("type") or name.decode("utf-8", "replace")
         handler = self._handlers.get(kind)
         if handler is not None:
