@@ -157,7 +157,6 @@ class LiveLog:
         return (
             not self._staging
             and self.turn_key is not None
-            and self._in_flight is None
             and self._failure is None
             and self._staging.next_seq == self.window.last_seq + 1
         )

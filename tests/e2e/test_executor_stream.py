@@ -214,6 +214,19 @@ async def test_an_agent_may_bring_a_model_of_its_own(executor: ServiceProcess, s
     assert await scenario.requests() == []
 
 
+async def test_a_run_that_fails_while_it_is_stopped_is_a_cancelled_one(
+    executor: ServiceProcess, scenario: Scenario
+) -> None:
+    """Its failure is nobody's, and must not come up as a defect when the run is forgotten."""
+    client = TurnwireClient(executor.base_url)
+    for _ in range(20):
+        async with client.stream("hello", agent="sulker") as stream:
+            await stream.until("step.started")
+            await client.cancel(stream.turn_id, "keep")
+            assert (await stream.rest())[-1].type == "turn.cancelled"
+    await client.aclose()
+
+
 async def test_an_exception_without_text_still_gives_a_message(
     tmp_path: Path, upstream_origin: str, scenario: Scenario
 ) -> None:

@@ -121,6 +121,17 @@ async def test_events_alone_are_shown_as_soon_as_they_are_in_the_journal(
     assert rows(tmp_path / "turnwire.sqlite3") == [(1, 1)]
 
 
+async def test_deltas_that_come_together_are_joined_behind_the_first(live: LiveScene) -> None:
+    turn, log = await live.begin()
+    for _ in range(100):
+        log.append(delta("x"))
+    await log.flush()
+    shown = [json.loads(entry.data)["delta"] for entry in await live.store.events(turn.key, 1)]
+
+    assert "".join(shown) == "x" * 100
+    assert len(shown) < 50
+
+
 async def test_log_fails_while_the_database_owes_a_commit(live: LiveScene) -> None:
     turn, log = await live.begin()
     await full(live.store)

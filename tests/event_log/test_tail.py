@@ -1,5 +1,6 @@
 import asyncio
 import random
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import timedelta
@@ -102,9 +103,7 @@ async def followed(live: LiveScene, taker: Takes) -> list[int]:
     yielded: list[int] = []
 
     async def follow() -> None:
-        async with aclosing(live.logs.tail(turn, 0, taker=taker)) as source:
-            async for entries in source:
-                yielded.extend(entry.seq for entry in entries)
+        yielded.extend(await read_all(live.logs.tail(turn, 0, taker=taker)))
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(follow())
@@ -114,6 +113,11 @@ async def followed(live: LiveScene, taker: Takes) -> list[int]:
             await until_idle()
         await live.end(turn, log)
     return yielded
+
+
+async def read_all(tail: AsyncGenerator[list[LogEntry], None]) -> list[int]:
+    async with aclosing(tail) as source:
+        return [entry.seq async for entries in source for entry in entries]
 
 
 async def until_idle() -> None:
@@ -133,6 +137,35 @@ async def test_what_a_taker_does_not_take_is_given_to_its_listener(live: LiveSce
 
     assert await followed(live, taker) == [1, 3, 5]
     assert taker.seen == [2, 4, 6]
+
+
+async def test_taker_is_not_offered_what_its_listener_has_already(live: LiveScene) -> None:
+    turn, log = await live.begin()
+    taker = Takes()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(read_all(live.logs.tail(turn, 2, taker=taker)))
+        await until_idle()
+        for number in range(2):
+            log.append(delta("x", f"item_{number}"))
+            await log.flush()
+            await until_idle()
+        await live.end(turn, log)
+
+    assert taker.seen == [3, 4]
+
+
+async def test_listener_that_was_let_in_stays_when_its_turn_goes_on(live: LiveScene) -> None:
+    turn, log = await live.begin()
+    async with aclosing(live.logs.tail(turn, 0, max_listeners=1)) as source:
+        assert [entry.seq for entry in await anext(source)] == [1]
+        paused = await live.pause(turn, log)
+        running, log = await resumed(live, paused)
+        async with live.listening(running) as other:
+            await other.to(3)
+            assert [entry.seq for entry in await anext(source)] == [2]
+            assert [entry.seq for entry in await anext(source)] == [3]
+            await live.end(running, log)
+            assert [entry.seq for entry in await anext(source)] == [4]
 
 
 async def test_what_a_taker_raises_is_its_listeners_and_nobody_elses(live: LiveScene) -> None:

@@ -1,6 +1,7 @@
 """Agents for what an executor has to bear: tools that say how it went, agents within agents and guardrails,
 agents with a model of their own: `TURNWIRE_AGENTS=tests.service.executor_agents:AGENTS`."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -70,6 +71,20 @@ class Parrot(Model):
         raise NotImplementedError
 
 
+class Sulker(Model):
+    """A model that fails while it is being stopped."""
+
+    async def get_response(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise RuntimeError("it was stopped") from error
+        raise AssertionError
+
+    def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
+        raise NotImplementedError
+
+
 def speechless(context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
     raise RuntimeError
 
@@ -85,6 +100,7 @@ AGENTS: list[Agent[Any]] = [
     Agent(name="leader", instructions="Lead.", tools=[ask_scout]),
     Agent(name="judged", instructions="Answer.", input_guardrails=[asks_a_judge]),
     Agent(name="parrot", instructions="Answer.", model=Parrot()),
+    Agent(name="sulker", instructions="Answer.", model=Sulker()),
     Agent(name="speechless", instructions=speechless),
     Agent(
         name="forgetful",
