@@ -121,6 +121,29 @@ async def test_events_alone_are_shown_as_soon_as_they_are_in_the_journal(
     assert rows(tmp_path / "turnwire.sqlite3") == [(1, 1)]
 
 
+async def test_journal_does_not_run_ahead_of_a_transaction(live: LiveScene, tmp_path: Path) -> None:
+    turn, log = await live.begin()
+    log.append(delta("a"), items=[item("i")])
+    await asyncio.sleep(0)  # the transaction is on its way from this pass on
+    log.append(delta("b"))
+
+    assert log.published_seq == 1
+    assert b'"delta":"b"' not in (tmp_path / "turnwire.sqlite3-events-0").read_bytes()
+    await log.flush()
+    assert [entry.seq for entry in await live.store.events(turn.key, 0)] == [1, 2, 3]
+
+
+async def test_nothing_is_shown_after_items_were_refused(live: LiveScene) -> None:
+    _, log = await live.begin()
+    await full(live.store)
+    log.add_items([item("i", "x" * 10_000_000)])
+    with pytest.raises(StoreUnavailable):
+        await log.flush()
+    log.append(delta("late"))
+
+    assert log.published_seq == 1
+
+
 async def test_deltas_that_come_together_are_joined_behind_the_first(live: LiveScene) -> None:
     turn, log = await live.begin()
     for _ in range(100):
