@@ -5,10 +5,10 @@ and for a nested agent's event `agent` (if the event has none) and `parent_call_
 """
 
 from dataclasses import fields
-from typing import Any
 
 from app.domain.events import EVENT_CLASSES, Event, LogEntry, MessageDelta, Origin
 from app.domain.ids import TurnId
+from app.domain.json_types import JsonObject
 from app.store import json_text
 
 FieldNames = tuple[tuple[str, str], ...]
@@ -28,9 +28,6 @@ def _type_of(cls: type[Event]) -> str:
 _FIELDS: dict[type[Event], FieldNames] = {cls: _field_names(cls) for cls in EVENT_CLASSES}
 _CLASSES: dict[str, type[Event]] = {_type_of(cls): cls for cls in EVENT_CLASSES}
 
-_TEXT = b'{"type":"message.delta","seq":%d,"turn_id":"%b","item_id":%b,"delta":%b}'
-"""What nearly every event is, so that it need not become a dictionary first."""
-
 # Valid in JSON as they are, but line ends to some SSE clients, which would split the frame. JSON holds them
 # in strings alone, so that they can be escaped in the bytes.
 _LINE_ENDS = (
@@ -42,29 +39,24 @@ _LINE_ENDS = (
 
 def encoded(event: Event, origin: Origin | None = None, *, turn_id: TurnId, seq: int) -> LogEntry:
     """The event as it stands in the log: one line of valid JSON, whatever it holds. Never raises."""
-    return LogEntry(seq, event.type, _line(event, origin, turn_id, seq))
-
-
-def _line(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> bytes:
-    if origin is None and type(event) is MessageDelta:
-        item_id, delta = json_text.encode(event.item_id), json_text.encode(event.delta)
-        line = _TEXT % (seq, turn_id.encode(), item_id, delta)
+    shown: JsonObject = {"type": event.type, "seq": seq, "turn_id": turn_id}
+    if origin is None and isinstance(event, MessageDelta):  # what nearly every event is
+        shown["item_id"], shown["delta"] = event.item_id, event.delta
     else:
-        line = json_text.encode(_shown(event, origin, turn_id, seq))
+        _show(event, origin, shown)
+    line = json_text.encode(shown)
     if not line.isascii():
         for raw, escaped in _LINE_ENDS:
             line = line.replace(raw, escaped)
-    return line
+    return LogEntry(seq, event.type, line)
 
 
-def _shown(event: Event, origin: Origin | None, turn_id: TurnId, seq: int) -> dict[str, Any]:
-    shown: dict[str, Any] = {"type": event.type, "seq": seq, "turn_id": turn_id}
+def _show(event: Event, origin: Origin | None, shown: JsonObject) -> None:
     for attribute, name in _FIELDS[type(event)]:
         shown[name] = getattr(event, attribute)
     if origin is not None:
         shown.setdefault("agent", origin.agent)
         shown["parent_call_id"] = origin.parent_call_id
-    return shown
 
 
 def event_from_json(data: bytes) -> tuple[Event | None, Origin | None]:

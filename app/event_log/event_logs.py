@@ -171,7 +171,7 @@ class _Place:
         """Have the listener's taker take them, if they are what follows."""
         if self._taker is None or entries[0].seq != self.seq + 1 or not self._taker(entries):
             return False
-        self.move(entries)
+        self.seq, self._last_type = entries[-1].seq, entries[-1].type
         return True
 
     def check_end(self) -> None:

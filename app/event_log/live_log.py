@@ -24,8 +24,6 @@ class Passes(Protocol):
 
     def schedule(self, log: "LiveLog") -> None: ...
 
-    def at_once(self) -> bool: ...
-
     def keep(self, batches: "Sequence[tuple[LiveLog, EventBatch]]") -> None: ...
 
     def write(self, logs: "Iterable[LiveLog]") -> None: ...
@@ -52,6 +50,8 @@ class LiveLog:
         self._waiters: dict[asyncio.Future[None], Taker | None] = {}
         self._staging = Staging(turn_id, next_seq)
         self._scheduled = False
+        self._alone_at = 0
+        """The millisecond in which an event was written alone."""
         self._in_flight: asyncio.Future[None] | None = None
         self._held: dict[int, EventBatch] = {}
         self._failure: BaseException | None = None
@@ -79,7 +79,7 @@ class LiveLog:
         return self._failure
 
     def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
-        if isinstance(event, DELTAS) and not items and self._waits_for_nothing() and self._passes.at_once():
+        if isinstance(event, DELTAS) and not items and self._is_quiet():
             self._passes.keep([(self, self._staging.one(event, origin))])
             return
         self._staging.add(event, origin, items)
@@ -110,7 +110,7 @@ class LiveLog:
             self.window.add_before(batch.entries)
             self._wake()
             return
-        if not self._held and self._follows(batch):
+        if not self._held and batch.entries[0].seq == self.window.last_seq + 1:
             self.window.add(batch.entries)
             self._offer(batch)
             return
@@ -152,14 +152,16 @@ class LiveLog:
         """Nothing can be written any more."""
         self._failure = failure
 
-    def _waits_for_nothing(self) -> bool:
-        """True if the next event can go into the journal, and everything before it is shown."""
-        return (
-            not self._staging
-            and self.turn_key is not None
-            and self._failure is None
-            and self._staging.next_seq == self.window.last_seq + 1
-        )
+    def _is_quiet(self) -> bool:
+        """True if an event may go into the journal by itself: all before it are shown, and it is the first of
+        its millisecond. Those that follow it are gathered."""
+        if self.turn_key is None or self._failure or not self._staging.is_empty_at(self.window.last_seq + 1):
+            return False
+        now = int(asyncio.get_running_loop().time() * 1000)
+        if now == self._alone_at:
+            return False
+        self._alone_at = now
+        return True
 
     def _schedule(self) -> None:
         if self._scheduled or self._in_flight or self.turn_key is None:

@@ -1,8 +1,8 @@
 """One write for each pass of the event loop: whatever was appended in it, to any log, goes into the journal.
 
 Asked for by the logs, which stay the owners of what they staged: a log whose batch needs a transaction of its
-own submits it when it is asked for what is due. A delta that comes alone does not wait for the pass to end:
-another pass costs as much as the write.
+own submits it when it is asked for what is due. A delta that comes alone does not wait for the pass to end
+(`keep`): another pass costs as much as the write.
 """
 
 import asyncio
@@ -17,22 +17,12 @@ class PassWriter:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._asked: list[LiveLog] = []
-        self._alone_at = 0
-        """The millisecond in which a delta was written alone."""
 
     def schedule(self, log: LiveLog) -> None:
         """Write what the log has staged at the end of this pass."""
         if not self._asked:
             asyncio.get_running_loop().call_soon(self._write_asked)
         self._asked.append(log)
-
-    def at_once(self) -> bool:
-        """True if a delta may go into the journal by itself: once a millisecond, the others are gathered."""
-        now = int(asyncio.get_running_loop().time() * 1000)
-        if self._asked or now == self._alone_at:
-            return False
-        self._alone_at = now
-        return True
 
     def write(self, logs: Iterable[LiveLog]) -> None:
         """Write what is due of these logs now, and show it."""

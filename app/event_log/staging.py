@@ -39,6 +39,10 @@ class Staging:
     def __bool__(self) -> bool:
         return bool(self._events or self._items)
 
+    def is_empty_at(self, seq: int) -> bool:
+        """True if nothing waits, and the next event has this number."""
+        return self._first == seq and not self._events and not self._items
+
     def add(self, event: Event, origin: Origin | None, items: Sequence[NewItem]) -> None:
         if items:
             self._items.extend(items)

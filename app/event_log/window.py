@@ -26,7 +26,7 @@ class Window:
         self._entries.extend(entries)
         self.last_seq += len(entries)
         for entry in entries:
-            self._bytes += _cost(entry)
+            self._bytes += 2 * len(entry.data) + ENTRY_BYTES
         if self._bytes > self._max_bytes:
             self._drop_oldest()
 

@@ -202,6 +202,7 @@ class RunFrame:
         self.turn = turn
         self.parent_call_id = parent_call_id
         self.silent = silent
+        self.is_top = parent_call_id is None and not silent
         self.agent = ""
         self.step: Step | None = None
         self.last_text: str | None = None
@@ -253,10 +254,6 @@ class RunFrame:
     # events
 
     @property
-    def is_top(self) -> bool:
-        return self.parent_call_id is None and not self.silent
-
-    @property
     def origin(self) -> Origin | None:
         return Origin(self.agent, self.parent_call_id) if self.parent_call_id else None
 
@@ -264,9 +261,11 @@ class RunFrame:
         """Report an event of this run; only the top agent's items are history."""
         if self.silent:
             return
-        kept = items if self.is_top else ()
-        self.turn.items.extend(kept)
-        self.turn.sink.emit(event, self.origin, kept)
+        if self.is_top:
+            self.turn.items.extend(items)
+            self.turn.sink.emit(event, None, items)
+        else:
+            self.turn.sink.emit(event, self.origin)
 
     def warn(self, code: str, message: str) -> None:
         if not self.silent:

@@ -79,7 +79,8 @@ class ModelCall:
 
     def text_delta(self, item_id: str, delta: str) -> None:
         if delta:
-            self._message(item_id).parts.append(delta)
+            message = self._messages.get(item_id) or self._message(item_id)
+            message.parts.append(delta)
             self._frame.emit(MessageDelta(item_id, delta))
 
     def refusal_delta(self, item_id: str, delta: str) -> None:

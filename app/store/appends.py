@@ -13,7 +13,7 @@ from app.store.events import AppendRow, merged
 from app.store.journal import ROTATE_BYTES, Journal, JournalFull
 from app.store.writer import Writer
 
-GATHER_S = 0.25
+GATHER_S = 1.0
 RETRY_S = 1.0
 """How soon rows that the database has refused are offered to it again."""
 

@@ -67,8 +67,8 @@ class ChatDecoder:
         self._usage: JsonObject = {}
         self._choice_index: int | None = None
         self._came_in_pieces = False
+        self.whole = self.done = False
         self._finish: str | None = None
-        self._ended = False
         self._id: str | None = None
         self._model: str | None = None
 
@@ -77,19 +77,11 @@ class ChatDecoder:
         return self._output.shown
 
     @property
-    def whole(self) -> bool:
-        return self._finish is not None
-
-    @property
-    def done(self) -> bool:
-        return self._ended
-
-    @property
     def counts(self) -> TokenCounts | None:
         return token_counts(self._usage)
 
     def end(self) -> None:
-        self._ended = True
+        self.done = True
 
     def accept(self) -> None:
         self._output.release()
@@ -136,6 +128,7 @@ class ChatDecoder:
             self._pieces(choice)
             if reason := finish_reason(choice.get("finish_reason")):
                 self._finish = reason
+                self.whole = True
 
     def _pieces(self, choice: JsonObject) -> None:
         """What a choice brings. A message behind the pieces that it was sent in says all of them again."""

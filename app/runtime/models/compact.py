@@ -43,15 +43,8 @@ class _Document:
     shown = False
 
     def __init__(self) -> None:
+        self.whole = self.done = False
         self._reply: Reply | None = None
-
-    @property
-    def whole(self) -> bool:
-        return self._reply is not None
-
-    @property
-    def done(self) -> bool:
-        return self._reply is not None
 
     @property
     def counts(self) -> TokenCounts | None:
@@ -65,6 +58,7 @@ class _Document:
         if not isinstance(output, list) or not all(isinstance(item, dict) for item in output):
             return False
         self._reply = Reply(_replayable(output), token_counts(body.get("usage")))
+        self.whole = self.done = True
         return True
 
     def end(self) -> None:

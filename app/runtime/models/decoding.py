@@ -30,7 +30,10 @@ def feed_frames(frames: Iterable[Frame], decoder: Decoder) -> None:
             except NotJson as error:
                 _feed_text(name, data, decoder, error)
             else:
-                _feed(name, frame, decoder)
+                if isinstance(frame, dict):
+                    decoder.feed(name, frame)
+                else:
+                    _feed(name, frame, decoder)
     except NONSENSE as error:
         raise _nonsense() from error
 

@@ -89,22 +89,22 @@ def _mended_text(text: str) -> str:
 class TextJoiner:
     """One item's text as it comes in pieces: a first half of a pair is held back until its second arrives."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self._held = ""
+        self.held = ""
 
     def feed(self, piece: str) -> str:
-        if not self._held and (piece.isascii() or not _SURROGATE.search(piece)):
+        if not self.held and (piece.isascii() or not _SURROGATE.search(piece)):
             return piece
-        piece = self._held + piece
-        self._held = ""
+        piece = self.held + piece
+        self.held = ""
         if piece and "\ud800" <= piece[-1] <= "\udbff":
-            self._held = piece[-1]
+            self.held = piece[-1]
             piece = piece[:-1]
         return _mended_text(piece)
 
     def finish(self) -> str:
         """What is owed for a half whose other half never came."""
-        held, self._held = self._held, ""
+        held, self.held = self.held, ""
         return REPLACEMENT if held else ""

@@ -45,15 +45,10 @@ class Decoder(Protocol):
         """True once anything of this attempt was reported: it must not be sent again."""
         ...
 
-    @property
-    def whole(self) -> bool:
-        """True once the answer is whole, though more may come (usage): silence or a cut are no failure now."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """True once nothing that may still come matters."""
-        ...
+    whole: bool
+    """True once the answer is whole, though more may come (usage): silence or a cut are no failure now."""
+    done: bool
+    """True once nothing that may still come matters."""
 
     @property
     def counts(self) -> TokenCounts | None: ...
@@ -104,6 +99,12 @@ class Output:
             self.shown = True
             self.observer.item_done(item["id"], item)
 
+    def show(self) -> None:
+        """Something is shown now, behind what was held back."""
+        self.shown = True
+        if self._held:
+            self.release()
+
     def release(self) -> None:
         """Something follows: what was held back is complete."""
         for item in self._held:
@@ -132,18 +133,17 @@ class Text:
             is_blank = not piece.strip()
             self.blank = piece if is_blank else ""
             if is_blank:
-                self._check(len(piece))
+                if len(piece) > self.output.max_item_size:
+                    raise self.output.too_large()
                 return ""
-        piece = self.joiner.feed(piece)
+        if self.joiner.held or not piece.isascii():
+            piece = self.joiner.feed(piece)
         if piece:
             self.parts.append(piece)
             self.size += len(piece)
-            self._check(self.size)
+            if self.size > self.output.max_item_size:
+                raise self.output.too_large()
         return piece
-
-    def _check(self, size: int) -> None:
-        if size > self.output.max_item_size:
-            raise self.output.too_large()
 
     def finish(self) -> str:
         """What is still owed of it at its end, often nothing."""

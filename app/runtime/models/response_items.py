@@ -71,6 +71,8 @@ def item_type(item: Any) -> str | None:
 def piece_of(event: JsonObject) -> str:
     """The text of a delta; of a call's arguments it may be an object."""
     delta = event.get("delta")
+    if isinstance(delta, str):
+        return delta
     if isinstance(delta, dict) and "arguments" in str(event.get("type")):
         return dumps(delta).decode()
     return text_of(delta)

@@ -56,6 +56,7 @@ class ResponsesDecoder:
         self._output = Output(observer, max_item_size)
         self._items = OpenItems(self._output, observer.claim_item_id)
         self._begun: str | None = None
+        self.whole = self.done = False
         self._response: JsonObject | None = None
         self._usage: JsonObject = {}
         self._passed_over: set[str] = set()
@@ -94,14 +95,6 @@ class ResponsesDecoder:
     @property
     def shown(self) -> bool:
         return self._output.shown
-
-    @property
-    def whole(self) -> bool:
-        return self._response is not None
-
-    @property
-    def done(self) -> bool:
-        return self._response is not None
 
     @property
     def counts(self) -> TokenCounts | None:
@@ -161,12 +154,12 @@ class ResponsesDecoder:
 
     def _say(self, item: OpenItem | None, piece: str) -> None:
         if item is not None and (piece := item.text.add(piece)):
-            self._show()
+            self._output.show()
             self._observer.text_delta(item.item_id, piece)
 
     def _refuse(self, item: OpenItem | None, piece: str) -> None:
         if item is not None and (piece := item.refusal.add(piece)):
-            self._show()
+            self._output.show()
             self._observer.refusal_delta(item.item_id, piece)
 
     def _annotation_added(self, event: JsonObject) -> None:
@@ -174,7 +167,7 @@ class ResponsesDecoder:
         item = self._items.of_delta(event, "message")
         if isinstance(annotation, dict) and item is not None:
             item.annotations.append(mended(annotation))
-            self._show()
+            self._output.show()
             self._observer.annotation(item.item_id, item.annotations[-1])
 
     def _reasoning_text_delta(self, event: JsonObject) -> None:
@@ -211,10 +204,6 @@ class ResponsesDecoder:
     def _argue(self, item: OpenItem | None, piece: str) -> None:
         if item is not None and (piece := item.text.add(piece)) and item.announced:
             self._observer.arguments_delta(item.call_id, piece)
-
-    def _show(self) -> None:
-        self._output.shown = True
-        self._output.release()
 
     # items
 
@@ -253,7 +242,7 @@ class ResponsesDecoder:
             self._announce_call(opened, item)
         elif opened.type.endswith("_call"):
             opened.announced = True
-            self._show()
+            self._output.show()
             executor: Executor = "server" if opened.type in LOCAL_TOOLS else "provider"
             if executor == "server":
                 opened.upstream_call_id = as_text(item.get("call_id")) or None
@@ -272,7 +261,7 @@ class ResponsesDecoder:
         opened.announced = True
         opened.name = name
         opened.call_id = self._observer.claim_call_id(mended(opened.upstream_call_id))
-        self._show()
+        self._output.show()
         self._observer.call_started(opened.item_id, opened.call_id, name)
         if opened.text.value:
             self._observer.arguments_delta(opened.call_id, opened.text.value)
@@ -349,6 +338,7 @@ class ResponsesDecoder:
             case _ if response.get("error"):
                 self._failed(event)
         self._response = response
+        self.whole = self.done = True
 
     def _failed(self, event: JsonObject) -> None:
         raise self._counted(failed(self._told(event), event))

@@ -19,6 +19,7 @@ import aiohttp
 
 from app.domain.json_types import JsonObject
 from app.runtime.failures import UpstreamFailure, may_pass, redacted, shown
+from app.runtime.models.arrivals import Arrivals, Connector
 from app.runtime.models.chat_messages import ReplayReasoning
 from app.runtime.models.decoding import feed_document, feed_frames
 from app.runtime.models.json_frames import NotJson, loads
@@ -235,7 +236,7 @@ class Upstream:
             raise UpstreamFailure("shutting_down", "The service is shutting down")
         if self._client is None:
             self._client = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEPT_FOR_S, ssl=self._tls or True),
+                connector=Connector(limit=0, keepalive_timeout=KEPT_FOR_S, ssl=self._tls or True),
                 timeout=aiohttp.ClientTimeout(total=None, connect=self.limits.connect_s),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=self._trust_env,
@@ -252,25 +253,33 @@ class Upstream:
             if start[:1] in (b"{", b"[", b"<"):
                 await self._document(start, response.content, decoder, patience)
             else:
-                await self._stream(start, response.content, decoder, patience)
+                await self._stream(start, response, decoder, patience)
         except FrameTooLarge as error:
             raise protocol_failure(str(error)) from error
 
     async def _stream(
-        self, start: bytes, content: aiohttp.StreamReader, decoder: Decoder, patience: Patience
+        self, start: bytes, response: aiohttp.ClientResponse, decoder: Decoder, patience: Patience
     ) -> None:
         idle_s = self.limits.idle_s
         reader = FrameReader(self.limits.max_frame_bytes)
-        feed_frames(reader.feed(start), decoder)
-        while not decoder.done:
-            patience.wait(min(idle_s, AFTERMATH_S) if decoder.whole else idle_s)
-            piece = await content.readany()
-            if not piece:
-                feed_frames(reader.finish(), decoder)
-                return
+
+        def take(piece: bytes) -> bool:
             feed_frames(reader.feed(piece), decoder)
+            patience.wait(idle_s if not decoder.whole else min(idle_s, AFTERMATH_S))
+            return not decoder.done
+
+        arrivals = Arrivals(response)
+        more = take(start)
+        while more:
+            piece = await arrivals.untaken(take)
+            if not piece:
+                break
+            more = take(piece)
+        if not decoder.done:
+            feed_frames(reader.finish(), decoder)
+            return
         patience.wait(DRAIN_S)
-        while await content.readany():
+        while await response.content.readany():
             pass
 
     async def _document(

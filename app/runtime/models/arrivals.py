@@ -1,0 +1,96 @@
+"""The body of an answer, its small pieces taken where they arrive.
+
+`StreamReader.readany` wakes a task for each read. On a paced stream, where each read is one small frame, the
+wake-up costs as much as all that is done with the frame: so the connection tells whoever waits for a body that
+some of it has come, and what is small is taken then and there. What is large is for the task: the loop has
+others to serve in between.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from functools import partial
+from typing import Any, Final, cast
+
+import aiohttp
+from aiohttp.client_proto import ResponseHandler
+
+SMALL_BYTES: Final = 4096
+
+Take = Callable[[bytes], bool]
+"""Takes a piece; False if none is wanted after it."""
+
+
+class Connection(ResponseHandler):
+    """A connection that says when it was given something, and when it was lost."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop)
+        self.on_arrival: Callable[[], None] | None = None
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if data and self.on_arrival is not None:
+            self.on_arrival()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        if self.on_arrival is not None:
+            self.on_arrival()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Readers call it for each piece they hand out, paused or not."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+
+class Connector(aiohttp.TCPConnector):
+    """Makes such connections. Where aiohttp makes others, bodies are read as they are read elsewhere."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._factory = cast("partial[ResponseHandler]", partial(Connection, loop=self._loop))
+
+
+class Arrivals:
+    """The body of one answer, for one reader."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._content = response.content
+        protocol = response.connection.protocol if response.connection is not None else None
+        self._connection = protocol if isinstance(protocol, Connection) else None
+        self._ended = False
+        self._content.on_eof(self._end)
+
+    async def untaken(self, take: Take) -> bytes:
+        """What comes next, as `StreamReader.readany` gives it, but for the small pieces that come until then:
+        those are given to `take`. Empty at the body's end, and once `take` wants no more.
+
+        Raises what `take` raises, and what reading does.
+        """
+        if self._connection is None:
+            return await self._content.readany()
+        piece = self._content.read_nowait()
+        if piece or self._ended:
+            return piece
+        waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._connection.on_arrival = partial(copy_context().run, self._arrived, take, waiting)
+        try:
+            return await waiting
+        finally:
+            self._connection.on_arrival = None
+
+    def _arrived(self, take: Take, waiting: asyncio.Future[bytes]) -> None:
+        if waiting.done():
+            return
+        try:
+            piece = self._content.read_nowait()
+            if len(piece) > SMALL_BYTES:
+                waiting.set_result(piece)
+            elif (piece and not take(piece)) or self._ended:
+                waiting.set_result(b"")
+        except Exception as error:  # noqa: BLE001 - it is the waiting task's
+            waiting.set_exception(error)
+
+    def _end(self) -> None:
+        self._ended = True
