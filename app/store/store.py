@@ -239,6 +239,9 @@ class SqliteStore:
     async def paused_turns(self) -> list[Turn]:
         return await self._read(lambda c: turns.with_status(c, "paused"))
 
+    async def overdue_turns(self, at: datetime, limit: int) -> list[Turn]:
+        return await self._read(lambda c: turns.overdue(c, at, limit))
+
     async def approvals(self, caller: Caller, page: PageRequest, *, status: str) -> Page[JsonObject]:
         return await self._read(lambda c: asked.approvals(c, caller, page, status))
 

@@ -202,6 +202,7 @@ asked = Table(
     Column("answered_at", Instant),
     UniqueConstraint("turn_key", "kind", "id", name="asked_once"),
     Index("asked_by_status", "status", "key"),
+    Index("asked_by_expiry", "status", "expires_at"),
     sqlite_autoincrement=True,
 )
 

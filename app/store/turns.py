@@ -1,5 +1,6 @@
 """Turns as they are read: one, those of a conversation, those in a status, page by page."""
 
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, literal, select
@@ -74,6 +75,19 @@ def with_status(connection: Connection, status: TurnStatus) -> list[Turn]:
 def _under_way(*statuses: TurnStatus) -> tuple[ColumnElement[bool], ...]:
     """That none of them has ended lets the database look at the few that have not."""
     return table.c.ended_at.is_(None), table.c.status.in_(statuses)
+
+
+def overdue(connection: Connection, at: datetime, limit: int) -> list[Turn]:
+    """Paused turns that nobody has answered in time, at most `limit`: those that expired first."""
+    waits = tables.asked
+    keys = (
+        select(waits.c.turn_key)
+        .where(waits.c.status == "pending", waits.c.expires_at <= at)
+        .group_by(waits.c.turn_key)
+        .order_by(func.min(waits.c.expires_at))
+        .limit(limit)
+    )
+    return find(connection, table.c.status == "paused", table.c.key.in_(keys))
 
 
 def active(connection: Connection, conversation_key: int) -> Turn | None:

@@ -30,7 +30,7 @@ def test_migrating_twice_changes_nothing(database: Path) -> None:
     migrate(Database(database))
     migrate(Database(database))
 
-    assert _version(database) == "0003"
+    assert _version(database) == "0004"
 
 
 def test_two_processes_that_start_together_migrate_once(database: Path) -> None:
@@ -40,7 +40,7 @@ def test_two_processes_that_start_together_migrate_once(database: Path) -> None:
     for thread in threads:
         thread.join(10)
 
-    assert _version(database) == "0003"
+    assert _version(database) == "0004"
 
 
 def test_database_of_a_newer_version_is_refused_and_left_alone(database: Path) -> None:

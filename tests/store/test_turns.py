@@ -22,8 +22,8 @@ OTHER_APPROVAL = Approval("appr_2", "call_2", "delete", "assistant", None)  # ty
 CALL = PendingCall("call_3", "ask_browser", {"q": 1})  # type: ignore[arg-type]
 
 
-async def paused(scene: Scene, **waits: Any) -> Turn:
-    admitted = await scene.admit()
+async def paused(scene: Scene, conversation: str = "chat", **waits: Any) -> Turn:
+    admitted = await scene.admit(conversation)
     turn = replace(admitted.turn, status="paused", pause=pause_for("pause_1", **waits), last_event_id=2)
     await scene.store.pause(turn, b"state", batch(event(2, "turn.paused")))
     return turn
@@ -113,6 +113,19 @@ async def test_paused_turn_keeps_its_state_and_its_conversation_busy(scene: Scen
     assert await scene.store.paused_state(turn.key) == (b"state", Answers())
     assert [t.id for t in await scene.store.paused_turns()] == [turn.id]
     assert await scene.store.active_turn(turn.conversation_key) == stored
+
+
+async def test_overdue_turns_are_found_a_few_at_a_time_the_longest_overdue_first(scene: Scene) -> None:
+    late, later, latest = [
+        await paused(scene, conversation, hours=hours, approvals=(APPROVAL, OTHER_APPROVAL))
+        for conversation, hours in (("late", -1.0), ("later", -2.0), ("latest", -3.0))
+    ]
+    await paused(scene, "in time", approvals=(APPROVAL,))
+
+    assert await overdue(scene.store, 10) == {late.id, later.id, latest.id}
+    assert await overdue(scene.store, 2) == {later.id, latest.id}
+    await scene.settle(latest, status="cancelled")
+    assert await overdue(scene.store, 1) == {later.id}
 
 
 async def test_only_a_running_turn_pauses(scene: Scene) -> None:
@@ -261,6 +274,10 @@ async def test_turn_is_seen_by_its_owner_alone(scene: Scene) -> None:
     for stranger in (Caller("bob"), Caller("alice", "u_1")):
         with pytest.raises(NotFound):
             await scene.store.turn(stranger, turn.id)
+
+
+async def overdue(store: SqliteStore, limit: int) -> set[str]:
+    return {turn.id for turn in await store.overdue_turns(now(), limit)}
 
 
 async def listed(store: SqliteStore, *, order: str = "asc", **filters: object) -> list[str]:

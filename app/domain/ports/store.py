@@ -225,6 +225,10 @@ class Store(Protocol):
 
     async def paused_turns(self) -> list[Turn]: ...
 
+    async def overdue_turns(self, at: datetime, limit: int) -> list[Turn]:
+        """At most so many of the paused turns whose time is over, those that expired first."""
+        ...
+
     async def approvals(self, caller: Caller, page: PageRequest, *, status: str) -> Page[JsonObject]: ...
 
     # events
