@@ -2,8 +2,9 @@
 
 import asyncio
 import sqlite3
+import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import orjson
 
 from app.store.data_folder import DataFolder
-from bench.figures import Bench, Line, ms
+from bench.figures import Bench, Line, ms, spread
 from bench.processes import cpu_s, service
 from bench.reading import Client
 
@@ -38,6 +39,24 @@ async def history(bench: Bench) -> AsyncIterator[Line]:
                 spent / rounds / needed,
                 f"reading and writing them ({ms(needed)})",
             )
+            alone = await _waits(client, asyncio.sleep(0.2))
+            beside = [await _waits(client, client.turn("words 4", conversation=name)) for _ in range(rounds)]
+            longest = statistics.median(max(waits) for waits in beside)
+            yield Line(f"the longest GET beside a turn on {count} items", ms(longest), against=_plain(alone))
+
+
+async def _waits(client: Client, work: Coroutine[Any, Any, Any]) -> list[float]:
+    """How long plain requests take, one after the other, for as long as the work does."""
+    task = asyncio.create_task(work)
+    waits = []
+    while not task.done():
+        waits.append((await client.request("GET", "/healthz"))[2])
+    await task
+    return waits
+
+
+def _plain(waits: list[float]) -> str:
+    return f"alone: {spread(waits)}"
 
 
 async def _fill(client: Client, conversation: str, count: int) -> None:

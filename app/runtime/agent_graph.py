@@ -51,13 +51,17 @@ def _walk(agent: Agent[Any], neighbours: Callable[[Agent[Any]], list[Agent[Any]]
 
 
 def handoff_targets(agent: Agent[Any]) -> list[Agent[Any]]:
-    targets = [_target(handoff) if isinstance(handoff, Handoff) else handoff for handoff in agent.handoffs]
+    targets = [
+        handoff_target(handoff) if isinstance(handoff, Handoff) else handoff for handoff in agent.handoffs
+    ]
     return [target for target in targets if isinstance(target, Agent)]
 
 
-def _target(handoff: Handoff[Any, Any]) -> object:
+def handoff_target(handoff: Handoff[Any, Any]) -> Agent[Any] | None:
+    """The agent that a handoff leads to, None if that shows only when it is made."""
     reference = getattr(handoff, "_agent_ref", None)
-    return reference() if callable(reference) else None
+    target = reference() if callable(reference) else None
+    return target if isinstance(target, Agent) else None
 
 
 def _agents_behind_tools(agent: Agent[Any]) -> list[Agent[Any]]:

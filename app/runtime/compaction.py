@@ -67,7 +67,7 @@ class Compactor:
 
     async def history(self, job: RunJob, scope: TurnScope, control: RunControl) -> Sequence[StoredItem]:
         """What came before the turn, compacted if it is due. A failure leaves it as it is, with a warning."""
-        readable = self._readable(job, scope)
+        readable = await self._readable(job, scope)
         if job.state is not None or not self._rules.is_due(job.prepared.model, job.context_tokens):
             return readable
         older, newer = await to_thread.run_sync(_split, readable, frozenset(s.id for s in job.history))
@@ -84,9 +84,9 @@ class Compactor:
             return readable
         return self._compacted(job, scope, frame, readable, older, newer, summary)
 
-    def _readable(self, job: RunJob, scope: TurnScope) -> Sequence[StoredItem]:
+    async def _readable(self, job: RunJob, scope: TurnScope) -> Sequence[StoredItem]:
         """The history without what only another provider can read, and with what that stands for."""
-        foreign = [s for s in job.history if s.item.get("type") == "compaction"]
+        foreign = await to_thread.run_sync(_of_providers, job.history)
         if not foreign:
             return job.history
         model = self._model_of(job)
@@ -192,6 +192,11 @@ class _CompactionFrame(RunFrame):
         cost = Usage(counts, 0, {model: counts})
         self.usage = self.usage.plus(cost, top_level=False)
         self.turn.sink.spent(cost, top_level=False)
+
+
+def _of_providers(history: Sequence[StoredItem]) -> list[StoredItem]:
+    """The compactions that providers have made."""
+    return [stored for stored in history if stored.item.get("type") == "compaction"]
 
 
 def _responses_upstream(model: Model) -> str | None:

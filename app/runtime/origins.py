@@ -20,7 +20,18 @@ SHARED_TYPES: Final = frozenset(
     }
 )
 """Items that every wire and provider can read."""
-_PROVIDERS_OWN: Final = ("id", "provider_data", "status", "phase", "namespace", "caller", "encrypted_content")
+OUTPUT_ONLY: Final = "created_by"
+"""What providers tell of an item and do not take back."""
+_PROVIDERS_OWN: Final = (
+    "id",
+    "provider_data",
+    "status",
+    "phase",
+    "namespace",
+    "caller",
+    "encrypted_content",
+    OUTPUT_ONLY,
+)
 _OF_PARTS: Final = ("logprobs",)
 
 
@@ -43,6 +54,8 @@ def native_items(
                 result.append(neutral(item))
         elif omit_reasoning_ids and item.get("type") == "reasoning" and "id" in item:
             result.append({k: v for k, v in item.items() if k != "id"})
+        elif OUTPUT_ONLY in item:
+            result.append({k: v for k, v in item.items() if k != OUTPUT_ONLY})
         else:
             result.append(item)
     return result

@@ -19,10 +19,15 @@ from agents.items import ToolApprovalItem
 from app.domain.history import CALL_TYPES
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import Usage
+from app.runtime.models.past import expanded
+from app.runtime.run_context import RunContext
 from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.step import Step, ToolCall
 
 VERSION = 1
+PIECE = 100
+"""Items."""
+_CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
 
 
 class StateMismatch(Exception):
@@ -72,10 +77,10 @@ class Notes:
 
 def packed(state: RunState[Any], model_input: Sequence[Item], notes: Notes) -> bytes:
     """The last use of a state. Runs in a thread: a long run's is large."""
-    by_reference = state._original_input == list(model_input)
-    if by_reference:
-        # Taken out before: the SDK would change what it writes, and compare unequal.
-        state._original_input = []
+    given = state._original_input if isinstance(state._original_input, str) else expanded(state._original_input)
+    by_reference = given == list(model_input)
+    # Taken out before: the SDK would change what it writes, and compare unequal.
+    state._original_input = [] if by_reference else given
     return orjson.dumps(
         {
             "version": VERSION,
@@ -111,10 +116,11 @@ class Unpacked:
             raise StateMismatch("the history before it has changed")
         return given
 
-    async def restored(self, agent: Agent[Any], model_input: list[Item], context: Any) -> RunState[Any]:
+    async def restored(self, agent: Agent[Any], entries: list[Any], context: Any) -> RunState[Any]:
         """The SDK's state. Raises StateMismatch where the SDK refuses: an agent is gone, its format is newer.
 
-        The input is put in afterwards: the SDK would check and copy all of a long history on the loop.
+        The input (items, or a past and items) is put in afterwards: the SDK would check and copy all of a long
+        history on the loop.
         """
         try:
             # Strict, or the SDK would begin a nested agent anew whose state it cannot read.
@@ -128,7 +134,9 @@ class Unpacked:
         except (AgentsException, KeyError, TypeError, ValueError) as error:
             raise StateMismatch(str(error).rstrip(".")) from error
         if self.input is not None:
-            state._original_input = list[Any](model_input)
+            state._original_input = entries
+        if state._context is not None:
+            state._context = RunContext.of(state._context)
         for waiting in state.get_interruptions():
             await _check_tool(waiting, context)
         return state
@@ -161,8 +169,14 @@ async def _check_tool(waiting: ToolApprovalItem, context: Any) -> None:
 
 
 def digest(items: Sequence[Item]) -> str:
-    canonical = json.dumps(list(items), sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    """Of the items as one JSON text, made in pieces: while one is made, nothing else runs in the process."""
+    hashed = hashlib.sha256(b"[")
+    for start in range(0, len(items), PIECE):
+        piece = _CANONICAL.encode(items[start : start + PIECE])
+        hashed.update(piece[1:-1].encode())
+        hashed.update(b"," if start + PIECE < len(items) else b"")
+    hashed.update(b"]")
+    return hashed.hexdigest()
 
 
 def _run_json(run: PausedRun) -> JsonObject:

@@ -21,13 +21,14 @@ from app.domain.events import MessageCompleted, MessageDelta, MessageStarted
 from app.domain.history import OUTPUT_TYPES, repaired
 from app.domain.ids import new_item_id
 from app.domain.json_types import Item
-from app.domain.pause import PauseReason
-from app.domain.ports import RunCompleted, RunControl, RunFailed, RunJob, RunOutcome, RunPaused, RunStopped
-from app.domain.turn import CancelMode, TurnError
+from app.domain.pause import Answers, PauseReason
+from app.domain.ports import RunCompleted, RunControl, RunFailed, RunOutcome, RunPaused, RunStopped
+from app.domain.turn import CancelMode, Turn, TurnError
 from app.runtime import paused_state
 from app.runtime.containment import exited
 from app.runtime.failures import PolicyDenied
 from app.runtime.hooks import close_unrun
+from app.runtime.models.past import Past, expanded
 from app.runtime.outputs import plain_json
 from app.runtime.paused_state import Notes, PausedRun
 from app.runtime.pauses import Interruptions, Rules
@@ -39,7 +40,7 @@ UNWIND_S = 2.0
 """How long a cancelled run may take to let go of its upstream and tools."""
 
 Start = Callable[[Agent[Any], Any, Any], RunResultStreaming]
-"""Gets an agent, its input (or the state to go on from) and the context."""
+"""Gets an agent, its input with a past in front (or the state to go on from) and the context."""
 
 
 class Run:
@@ -49,37 +50,37 @@ class Run:
         self,
         start: Start,
         adopt: Callable[[Agent[Any]], None],
-        job: RunJob,
+        turn: Turn,
         scope: TurnScope,
         control: RunControl,
         plan: WorkflowRun,
-        model_input: list[Item],
+        past: Past,
         notes: Notes | None = None,
     ) -> None:
         self._start = start
         self._adopt = adopt
-        self._job = job
+        self._request = turn.request
         self._scope = scope
         self._control = control
         self._plan = plan
-        self.model_input = model_input
+        self._past = past
         self._result: RunResultStreaming | None = None
         self._tripped: str | None = None
         self._denied: PolicyDenied | None = None
         self._after_step = False
         self._rules = Rules(
-            auto=job.turn.request.approvals == "auto", kept=notes.rules if notes is not None else ()
+            auto=turn.request.approvals == "auto", kept=notes.rules if notes is not None else ()
         )
         self._rounds = notes.rounds if notes is not None else 0
         scope.on_tripped = self._trip
         scope.on_denied = self._deny
 
     async def begin(self) -> RunOutcome:
-        return await self._drive(list(self.model_input))
+        return await self._drive([self._past, *self._plan.input])
 
-    async def go_on(self, state: RunState[Any]) -> RunOutcome:
+    async def go_on(self, state: RunState[Any], answers: Answers) -> RunOutcome:
         """Resume with the answers that the pause got."""
-        Interruptions(self._scope, state, self._rules).answer(self._job.answers)
+        Interruptions(self._scope, state, self._rules).answer(answers)
         return await self._drive(state)
 
     async def _drive(self, input: Any) -> RunOutcome:
@@ -96,7 +97,7 @@ class Run:
                 waiting = Interruptions(self._scope, state, self._rules)
                 if not waiting.decided_by_rule():
                     return await self._paused(state, waiting)
-            elif self._job.turn.request.stepwise and result.final_output is None:
+            elif self._request.stepwise and result.final_output is None:
                 state = result.to_state()
                 if self._scope.top.called_tools:
                     return await self._paused_after_step(state)
@@ -140,7 +141,7 @@ class Run:
 
     def _drained(self, event: StreamEvent) -> None:
         """The SDK's stream is read for the outputs that no tap sees, and to know that a step is under way."""
-        if self._job.turn.request.stepwise and self._result is not None and not self._after_step:
+        if self._request.stepwise and self._result is not None and not self._after_step:
             self._after_step = True
             self._result.cancel("after_turn")
         if not isinstance(event, RunItemStreamEvent):
@@ -175,6 +176,7 @@ class Run:
         frame.close_step()
         output = result.final_output
         if self._plan.finish is not None:
+            _show_input(result)
             return RunCompleted(None, plain_json(await self._plan.finish(result, self._more)))
         if not isinstance(output, str):
             return RunCompleted(None, plain_json(output))
@@ -186,10 +188,9 @@ class Run:
         """See `workflow.RunMore`: another run of the turn, after all that the turn has said so far."""
         self._adopt(agent)
         self._scope.record([NewItem(new_item_id(), user_message(input))])
-        before = self.model_input[: len(self.model_input) - len(self._plan.input)]
-        items = [*before, *repaired(new.item for new in self._scope.items)]
-        result = self._start(agent, items, context)
-        await self._drain(result)
+        said = repaired(new.item for new in self._scope.items)
+        result = self._start(agent, [self._past, *said], context)
+        _show_input(await self._drain(result))
         if result.interruptions:
             raise UserError("a run after the main one cannot wait for approvals")
         self._scope.top.close_step()
@@ -219,7 +220,8 @@ class Run:
         )
 
     async def _packed(self, state: RunState[Any], notes: Notes) -> bytes:
-        return await to_thread.run_sync(paused_state.packed, state, self.model_input, notes)
+        model_input = [*self._past.items, *self._plan.input]
+        return await to_thread.run_sync(paused_state.packed, state, model_input, notes)
 
 
 def _let_go(task: asyncio.Task[Any]) -> None:
@@ -235,6 +237,12 @@ async def _unwind(result: RunResultStreaming) -> None:
     task = result.run_loop_task
     if task is not None and not task.done():
         await asyncio.wait({task}, timeout=UNWIND_S)
+
+
+def _show_input(result: RunResultStreaming) -> None:
+    """The result goes to a workflow's own code: it has the input as items."""
+    if not isinstance(result.input, str):
+        result.input = result._original_input = expanded(result.input)
 
 
 def _say(frame: RunFrame, text: str) -> None:

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from agents import Agent, RunConfig, RunResultStreaming
+from agents import Agent, RunConfig, RunResultStreaming, RunState
 from agents.exceptions import InputGuardrailTripwireTriggered
 from agents.run_config import ToolErrorFormatterArgs
 from anyio import to_thread
 
+from app.domain.json_types import Item
 from app.domain.ports import (
     EventSink,
     RunControl,
@@ -28,11 +29,15 @@ from app.runtime.compaction import Compactor
 from app.runtime.containment import contained
 from app.runtime.failures import turn_error
 from app.runtime.history import known, model_history
+from app.runtime.models.past import Past, expanded
 from app.runtime.observer import current_scope
+from app.runtime.onlookers import has_onlookers
+from app.runtime.paused_state import Unpacked
 from app.runtime.plans import Plans
 from app.runtime.policy import TurnPolicy, no_policy
 from app.runtime.preparation import Preparation
 from app.runtime.run import Run
+from app.runtime.run_context import RunContext
 from app.runtime.scope import RunFrame, TurnScope
 from app.runtime.tools import said
 from app.runtime.tracing import NO_TRACING, Tracing, trace_id
@@ -114,18 +119,38 @@ class Runner:
         before = await self._compactor.history(job, scope, control)
         history = await to_thread.run_sync(model_history, before, limit)
         async with self._plans.open(job, scope, history, state.notes.context if state else None) as plan:
-            everything = [*history, *plan.input]
-            with self._tracing.of_run(job.turn, self._config(job, plan)):
-                start = partial(self._start, job, scope.top, plan)
-                adopt = self._preparation.adopt
-                if state is None:
-                    return await Run(start, adopt, job, scope, control, plan, everything).begin()
-                model_input = await to_thread.run_sync(state.model_input, everything)
-                sdk_state = await state.restored(plan.agent, model_input, plan.context)
-                run = Run(start, adopt, job, scope, control, plan, model_input, state.notes)
-                return await run.go_on(sdk_state)
+            with self._tracing.of_run(job.turn, self._config(job.turn, plan)):
+                return await self._go(job, scope, control, plan, history, state)
 
-    def _config(self, job: RunJob, plan: WorkflowRun) -> RunConfig:
+    async def _go(
+        self,
+        job: RunJob,
+        scope: TurnScope,
+        control: RunControl,
+        plan: WorkflowRun,
+        history: list[Item],
+        state: Unpacked | None,
+    ) -> RunOutcome:
+        """Begin, or go on where the turn was paused."""
+        given = everything = [*history, *plan.input]
+        if state is not None:
+            given = await to_thread.run_sync(state.model_input, everything)
+        is_cut = len(given) < len(everything) or 0 < self._limits.history_items <= len(history)
+        past = Past(given[: max(0, len(given) - len(plan.input))], is_valid=not is_cut)
+        # They hold each other, and none of them the job: its history shall go with the run.
+        start = partial(self._start, job.turn, scope.top, plan)
+        notes = state.notes if state is not None else None
+        run = Run(start, self._preparation.adopt, job.turn, scope, control, plan, past, notes)
+        try:
+            if state is None:
+                return await run.begin()
+            seen = has_onlookers(plan.agent, self._config(job.turn, plan), plan.hooks, plan.context)
+            entries = given if seen else [past, *given[len(past.items) :]]
+            return await run.go_on(await state.restored(plan.agent, entries, plan.context), job.answers)
+        finally:
+            past.let_go()
+
+    def _config(self, turn: Turn, plan: WorkflowRun) -> RunConfig:
         """The plan's own configuration, with what is always the service's."""
         config = plan.run_config or RunConfig()
         if self._limits.reasoning_ids is not None:
@@ -133,28 +158,34 @@ class Runner:
             config = replace(config, reasoning_item_id_policy="preserve")
         config = replace(
             config,
-            model=job.turn.request.model,
+            model=turn.request.model,
             model_provider=self._preparation.models,
-            model_settings=self._preparation.model_settings(job.turn.request),
-            workflow_name=job.prepared.agent,
-            trace_id=trace_id(job.turn),
-            group_id=plan.run_config.group_id if plan.run_config else job.turn.conversation_id,
+            model_settings=self._preparation.model_settings(turn.request),
+            workflow_name=turn.agent,
+            trace_id=trace_id(turn),
+            group_id=plan.run_config.group_id if plan.run_config else turn.conversation_id,
             tool_error_formatter=_tool_error,
             tool_not_found_behavior="return_error_to_model",
         )
         return self._tracing.applied(config)
 
     def _start(
-        self, job: RunJob, frame: RunFrame, plan: WorkflowRun, agent: Agent[Any], input: Any, context: Any
+        self, turn: Turn, frame: RunFrame, plan: WorkflowRun, agent: Agent[Any], input: Any, context: Any
     ) -> RunResultStreaming:
-        asked = job.turn.request.max_steps or self._limits.max_steps
+        asked = turn.request.max_steps or self._limits.max_steps
+        config = self._config(turn, plan)
+        if not isinstance(input, RunState):
+            if has_onlookers(agent, config, plan.hooks, context):
+                input = expanded(input)
+            else:
+                context = RunContext(context)
         return self._agent_runner.start(
             agent,
             input,
             frame,
             context=context,
             max_turns=min(asked, self._limits.max_steps),
-            run_config=self._config(job, plan),
+            run_config=config,
             hooks=plan.hooks,
         )
 

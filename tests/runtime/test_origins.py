@@ -70,3 +70,8 @@ def test_the_items_themselves_are_not_changed() -> None:
 def test_reasoning_can_go_back_without_its_id() -> None:
     (thought,) = native_items([REASONING], "a", of_a, omit_reasoning_ids=True)
     assert thought == {"type": "reasoning", "summary": [], "encrypted_content": "gibberish"}
+
+
+def test_who_is_said_to_have_made_an_item_goes_to_nobody() -> None:
+    told = HOSTED | {"created_by": "someone"}
+    assert native_items([told], "a", of_a) == [HOSTED]

@@ -4,7 +4,7 @@ whole items only. Deltas bypass the SDK's queue: that is a tenth of the cost, an
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from agents import Handoff, Model, ModelResponse, ModelSettings, ModelTracing, Tool, generation_span
@@ -20,9 +20,10 @@ from app.runtime.models.backoff import delay_s
 from app.runtime.models.chat_completions import ChatDecoder
 from app.runtime.models.decoding import finish
 from app.runtime.models.null_observer import NullObserver
-from app.runtime.models.outgoing import as_items, call_ids, is_light
+from app.runtime.models.outgoing import call_ids, is_light
+from app.runtime.models.past import ReadyPast
 from app.runtime.models.reply import CutShort, Decoder, Reply
-from app.runtime.models.requests import ModelRequest, input_items, outgoing
+from app.runtime.models.requests import ModelRequest, native_input, outgoing
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events, model_response, unfenced
 from app.runtime.models.transport import Outgoing, RefusedRequest, Upstream
@@ -75,11 +76,13 @@ class UpstreamModel(Model):
         conversation_id: str | None = None,
         prompt: ResponsePromptParam | None = None,
     ) -> ModelResponse:
+        is_whole = previous_response_id is None and conversation_id is None
+        items, past = await self._items(input, is_whole=is_whole)
         request = ModelRequest(
             self._sent_as,
             self._is_named,
             system_instructions,
-            await self._items(input, is_whole=previous_response_id is None and conversation_id is None),
+            items,
             self._settings(model_settings),
             tools,
             output_schema,
@@ -87,6 +90,7 @@ class UpstreamModel(Model):
             previous_response_id,
             conversation_id,
             prompt,
+            past,
         )
         return model_response(await self._reply(request, tracing))
 
@@ -104,11 +108,13 @@ class UpstreamModel(Model):
         conversation_id: str | None = None,
         prompt: ResponsePromptParam | None = None,
     ) -> AsyncIterator[TResponseStreamEvent]:
+        is_whole = previous_response_id is None and conversation_id is None
+        items, past = await self._items(input, is_whole=is_whole)
         request = ModelRequest(
             self._sent_as,
             self._is_named,
             system_instructions,
-            await self._items(input, is_whole=previous_response_id is None and conversation_id is None),
+            items,
             self._settings(model_settings),
             tools,
             output_schema,
@@ -116,6 +122,7 @@ class UpstreamModel(Model):
             previous_response_id,
             conversation_id,
             prompt,
+            past,
         )
         reply = await self._reply(request, tracing)
         for event in completed_events(reply, self.model):
@@ -124,13 +131,16 @@ class UpstreamModel(Model):
     def _settings(self, given: ModelSettings) -> ModelSettings:
         return self._defaults.resolve(given) if self._defaults is not None else given
 
-    async def _items(self, input: str | list[TResponseInputItem], *, is_whole: bool) -> list[Item]:
+    async def _items(
+        self, input: str | list[TResponseInputItem], *, is_whole: bool
+    ) -> tuple[list[Item], ReadyPast | None]:
         scope = current_scope.get()
 
-        def prepared() -> list[Item]:
-            items = as_items(input)
-            native = items if scope is None else scope.native(items, self.upstream.name)
-            return input_items(list(native), is_whole=is_whole)
+        def native(items: Sequence[Item]) -> Sequence[Item]:
+            return items if scope is None else scope.native(items, self.upstream.name)
+
+        def prepared() -> tuple[list[Item], ReadyPast | None]:
+            return native_input(input, native, self.upstream, is_whole=is_whole)
 
         return prepared() if is_light(input) else await to_thread.run_sync(prepared, abandon_on_cancel=True)
 

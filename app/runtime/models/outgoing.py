@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 from app.domain.json_types import Item
 from app.runtime.models.long_ids import MAX_ID, without_long_ids
+from app.runtime.models.past import expanded
 
 OUR_IDS: Final = ("item_", "__fake_id__")
 """How ids begin that no provider has given: none may go back to one."""
@@ -38,7 +39,7 @@ def as_items(input: str | Sequence[Any]) -> list[Item]:
     """The SDK's `input` as a list of dicts."""
     if isinstance(input, str):
         return [{"type": "message", "role": "user", "content": input}]
-    return [_as_item(entry) for entry in input]
+    return [_as_item(entry) for entry in expanded(input)]
 
 
 def _as_item(entry: Any) -> Item:
@@ -57,7 +58,8 @@ def is_light(input: str | Sequence[Any]) -> bool:
         return len(input) <= LIGHT_CHARACTERS
     if len(input) > LIGHT_ITEMS:
         return False
-    return sum(_length(entry) for entry in input) <= LIGHT_CHARACTERS
+    entries = expanded(input)
+    return len(entries) <= LIGHT_ITEMS and sum(_length(entry) for entry in entries) <= LIGHT_CHARACTERS
 
 
 def _length(value: Any) -> int:
@@ -106,6 +108,8 @@ def _is_foreign(item: Item, upstream: str) -> bool:
 
 
 def _clean(item: Item, kind: str) -> Item:
+    if kind == "message" and (text_alone := _text_message(item)) is not None:
+        return text_alone
     keys = _ITEM_KEYS.get(kind)
     if keys is None:
         clean = {k: v for k, v in item.items() if k not in _OURS}
@@ -123,6 +127,38 @@ def _clean(item: Item, kind: str) -> Item:
     elif kind.endswith("_output") and isinstance(clean.get("output"), list):
         clean["output"] = [_part(p) for p in clean["output"]]
     return without_long_ids(clean)
+
+
+def _text_message(item: Item) -> Item | None:
+    """A message of text alone, which is most of a history, in the same shape for less; None for others."""
+    content, role = item.get("content"), item.get("role")
+    if not isinstance(content, list) or not isinstance(role, str):
+        return None
+    make = _said_text if role == "assistant" else _given_text
+    parts = [make(part) for part in content]
+    if None in parts:
+        return None
+    clean: Item = {"type": "message", "role": role, "content": parts}
+    if role == "assistant":
+        clean["status"] = item.get("status") or "completed"
+    if (item_id := item.get("id")) is not None and _may_go_back(item_id):
+        clean["id"] = item_id
+    if (phase := item.get("phase")) is not None:
+        clean["phase"] = phase
+    return clean
+
+
+def _said_text(part: Any) -> Item | None:
+    if not isinstance(part, dict) or part.get("type") not in _TEXT_PARTS:
+        return None
+    if part.get("annotations") or part.get("logprobs"):
+        return None
+    return {"type": "output_text", "text": part.get("text") or "", "annotations": []}
+
+
+def _given_text(part: Any) -> Item | None:
+    is_text = isinstance(part, dict) and len(part) == 2 and part.get("type") == "input_text"
+    return part if is_text and part.get("text") is not None else None
 
 
 def _content(message: Item) -> Any:

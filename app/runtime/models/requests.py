@@ -1,8 +1,10 @@
 """Request bodies of both wires: what the SDK's own models would send, only with what is set."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from operator import is_
 from typing import Any, Final
 
 from agents import Handoff, ModelSettings, Tool
@@ -14,13 +16,20 @@ from openai.types.responses.response_prompt_param import ResponsePromptParam
 
 from app.domain.history import CALL_TYPES, repaired
 from app.domain.json_types import Item, JsonObject
-from app.runtime.models.chat_messages import messages_of
+from app.runtime.models.chat_messages import ReplayReasoning, messages_of
 from app.runtime.models.json_frames import dumps
 from app.runtime.models.outgoing import as_items, for_responses
+from app.runtime.models.past import Past, ReadyPast, parted
 from app.runtime.models.transport import Outgoing, Upstream
 
 MAX_NAME: Final = 64
 _PLAIN_NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_NAME}}}")
+
+
+Native = Callable[[Sequence[Item]], Sequence[Item]]
+"""Makes items such that an upstream may get them."""
+Write = Callable[[Sequence[Item]], list[Any]]
+"""Makes of items what a wire takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +47,40 @@ class ModelRequest:
     previous_response_id: str | None
     conversation_id: str | None
     prompt: ResponsePromptParam | None
+    past: ReadyPast | None = None
+    """What `items` begin with, if it can be written without the rest."""
 
 
-def input_items(input: str | list[Any], *, is_whole: bool) -> list[Item]:
+def input_items(input: str | Sequence[Any], *, is_whole: bool) -> list[Item]:
     """The SDK's input as items that a strict provider takes.
 
     Unless `is_whole` the provider keeps the rest, and outputs come without their calls.
     """
     items = as_items(input)
     return repaired(items) if is_whole else items
+
+
+def native_input(
+    input: str | Sequence[Any], native: Native, upstream: Upstream, *, is_whole: bool
+) -> tuple[list[Item], ReadyPast | None]:
+    """The same as `upstream` may get it. A past is made ready once, if it can be without what follows: that
+    must begin with what a user says, which ends whatever was open before it."""
+    past, rest = parted(input)
+    items = input_items(list(native(as_items(rest))), is_whole=is_whole)
+    if past is None:
+        return items, None
+    if not is_whole or not items or items[0].get("role") != "user":
+        return input_items(list(native(as_items(input))), is_whole=is_whole), None
+    ready = past.ready(upstream, partial(_ready, native=native))
+    return [*ready.items, *items], ready if ready.stands_alone else None
+
+
+def _ready(past: Past, native: Native) -> ReadyPast:
+    """Names that no provider takes are written by what tools a request has: what holds one waits for it."""
+    items = list(native(past.items))
+    is_same = len(items) == len(past.items) and all(map(is_, items, past.items))
+    valid = items if past.is_valid and is_same else repaired(items)
+    return ReadyPast(valid, stands_alone=all(map(_is_plain, valid)))
 
 
 def outgoing(request: ModelRequest, upstream: Upstream) -> Outgoing:
@@ -68,12 +102,7 @@ def outgoing(request: ModelRequest, upstream: Upstream) -> Outgoing:
 
 def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     settings = request.settings
-    messages = messages_of(
-        _with_plain_names(request),
-        upstream=upstream.name,
-        replay_reasoning=upstream.replay_reasoning,
-        developer_role="developer" if upstream.is_openai else "system",
-    )
+    messages = _written(request, partial(_messages, upstream), partial(_messages_before, upstream))
     if request.instructions:
         messages.insert(0, {"role": "system", "content": request.instructions})
     tools = _chat_tools(request) if upstream.takes_tools else []
@@ -104,15 +133,35 @@ def chat_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     }
 
 
-def _with_plain_names(request: ModelRequest) -> Sequence[Item]:
+def _messages(upstream: Upstream, items: Sequence[Item], replay: ReplayReasoning | None = None) -> list[Any]:
+    return messages_of(
+        items,
+        upstream=upstream.name,
+        replay_reasoning=replay or upstream.replay_reasoning,
+        developer_role="developer" if upstream.is_openai else "system",
+    )
+
+
+def _messages_before(upstream: Upstream, items: Sequence[Item]) -> list[Any]:
+    """Messages before the turn: its own user message follows, from which on reasoning may be wanted."""
+    return _messages(upstream, items, "always" if upstream.replay_reasoning == "always" else "never")
+
+
+def _written(request: ModelRequest, write: Write, write_past: Write) -> list[Any]:
+    """The items as the wire takes them, in a new list; a past is written once in the turn."""
+    if request.past is None:
+        return write(_with_plain_names(request, request.items))
+    rest = request.items[len(request.past.items) :]
+    return [*request.past.written(write_past), *write(_with_plain_names(request, rest))]
+
+
+def _with_plain_names(request: ModelRequest, items: Sequence[Item]) -> Sequence[Item]:
     """The items, but calls of tools that nobody has, whose names models make up, have names as providers take
     them: one that is none would have each request of the conversation refused."""
-    if all(_is_plain(item) for item in request.items):
-        return request.items
+    if all(_is_plain(item) for item in items):
+        return items
     known = {tool.name for tool in request.tools} | {handoff.tool_name for handoff in request.handoffs}
-    return [
-        i if _is_plain(i) or i["name"] in known else {**i, "name": _plain(i["name"])} for i in request.items
-    ]
+    return [i if _is_plain(i) or i["name"] in known else {**i, "name": _plain(i["name"])} for i in items]
 
 
 def _is_plain(item: Item) -> bool:
@@ -130,6 +179,7 @@ def _chat_tools(request: ModelRequest) -> list[Any]:
 
 def responses_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     settings = request.settings
+    write = partial(for_responses, upstream=upstream.name)
     # With a prompt of the provider's, the model is the prompt's unless one was named.
     model = request.model if request.prompt is None or request.is_model_named else None
     tool_model = ResponsesConverter.resolve_computer_tool_model(request_model=model, tools=request.tools)
@@ -149,7 +199,7 @@ def responses_body(request: ModelRequest, upstream: Upstream) -> JsonObject:
     return {
         "model": model,
         "instructions": request.instructions or None,
-        "input": for_responses(_with_plain_names(request), upstream.name),
+        "input": _written(request, write, write),
         "stream": True,
         "tools": tools.tools or None,
         "tool_choice": choice if has_tools else None,

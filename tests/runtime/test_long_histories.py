@@ -1,0 +1,56 @@
+"""A turn on a long history does not hold up the others: the SDK is not given what it would only copy."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.domain.ports import RunCompleted
+from app.runtime.models.transport import Wire
+from tests.runtime.one_turn import bench, dialogue, plain
+from tests.upstream.client import Scenario
+
+pytestmark = pytest.mark.anyio
+
+
+class Pulse:
+    """Beats each millisecond; `worst_s` is how much later than that it came at worst."""
+
+    def __init__(self) -> None:
+        self.worst_s = 0.0
+
+    async def beat(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            at = clock()
+            await asyncio.sleep(0.001)
+            self.worst_s = max(self.worst_s, clock() - at - 0.001)
+
+
+@asynccontextmanager
+async def pulse() -> AsyncIterator[Pulse]:
+    taken = Pulse()
+    task = asyncio.create_task(taken.beat())
+    try:
+        yield taken
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+# The upstream is a process of its own: what it does with so long a request holds up nobody here.
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+@pytest.mark.parametrize("wire", ["responses", "chat_completions"])
+async def test_a_turn_on_ten_thousand_items_hardly_holds_up_the_loop(wire: Wire, scenario: Scenario) -> None:
+    await scenario.script(*[{"text": "Hi."}] * 3)
+    history = dialogue(10_000)
+    stalls = []
+    async with bench(scenario.control.base_url, plain(), wire=wire) as turns:
+        for _ in range(3):
+            async with pulse() as taken:
+                outcome, _ = await turns.run(history, model=scenario.model)
+            assert outcome == RunCompleted("Hi.", None)
+            stalls.append(taken.worst_s)
+    assert [(len(r.history), r.problems) for r in await scenario.requests()] == [(10_001, [])] * 3
+    assert min(stalls) < 0.06
