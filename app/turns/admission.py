@@ -22,9 +22,10 @@ from app.domain.ports import (
     TurnLog,
 )
 from app.domain.turn import Turn, TurnRequest
-from app.errors import ShuttingDown, TooManyTurns
+from app.errors import ShuttingDown
 from app.turns.execution import Execution, TurnLimits, started_event
 from app.turns.live import LiveTurn
+from app.turns.places import Places
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Admissions:
         runtime: Runtime,
         execution: Execution,
         limits: TurnLimits,
+        places: Places,
         *,
         on_admitted: Callable[[LiveTurn], None],
     ) -> None:
@@ -47,8 +49,8 @@ class Admissions:
         self._runtime = runtime
         self._execution = execution
         self._limits = limits
+        self._places = places
         self._on_admitted = on_admitted
-        self._reserved: dict[str, int] = {}
 
     async def admit(
         self,
@@ -62,16 +64,13 @@ class Admissions:
         """Admit a turn and begin it if nothing is before it. Raises what a refused request gets."""
         if self._execution.draining:
             raise ShuttingDown("The service is stopping. Send the request again in a moment.", retry_after_s=5)
-        self._reserve(caller)
-        try:
+        with self._places.for_new(caller):
             conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
             # On a thread: input may be megabytes of base64.
             prepared = await to_thread.run_sync(self._prepared, request, conversation or None)
             # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
             stored = self._stored(caller, conversation_id, request, idempotency, prepared, trace_parent)
             return await asyncio.shield(asyncio.ensure_future(stored))
-        finally:
-            self._release(caller)
 
     def _prepared(self, request: TurnRequest, conversation: Conversation | None) -> Prepared:
         return self._runtime.prepare(
@@ -124,23 +123,6 @@ class Admissions:
         self._on_admitted(live)
         if admitted.turn.status == "running":
             self._execution.begin(live)
-
-    def _reserve(self, caller: Caller) -> None:
-        """Turns in flight are bounded, in all and for each caller; what is being admitted counts."""
-        reserved = sum(self._reserved.values())
-        if self._execution.count() + reserved >= self._limits.max_turns:
-            raise TooManyTurns(
-                "The service runs as many turns as it may. Try again in a moment.", retry_after_s=1
-            )
-        own = self._execution.count(caller.name) + self._reserved.get(caller.name, 0)
-        if self._limits.max_turns_per_caller and own >= self._limits.max_turns_per_caller:
-            raise TooManyTurns("You run as many turns as you may. Wait until one has ended.", retry_after_s=1)
-        self._reserved[caller.name] = self._reserved.get(caller.name, 0) + 1
-
-    def _release(self, caller: Caller) -> None:
-        self._reserved[caller.name] -= 1
-        if not self._reserved[caller.name]:
-            del self._reserved[caller.name]
 
 
 def _first_batch(log: TurnLog, turn: Turn, position: int, prepared: Prepared) -> EventBatch:

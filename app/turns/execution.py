@@ -135,13 +135,15 @@ class Execution:
     def running(self) -> list[LiveTurn]:
         return [live for live in self._live.values() if live.turn.status == "running"]
 
-    def count(self, caller_name: str | None = None) -> int:
-        if caller_name is None:
+    def count(self, caller_name: str | None = None, *, status: TurnStatus | None = None) -> int:
+        """Of a caller, in a status; of all without."""
+        if caller_name is None and status is None:
             return len(self._live)
-        return sum(live.turn.caller.name == caller_name for live in self._live.values())
-
-    def count_status(self, status: TurnStatus) -> int:
-        return sum(live.turn.status == status for live in self._live.values())
+        return sum(
+            (caller_name is None or live.turn.caller.name == caller_name)
+            and (status is None or live.turn.status == status)
+            for live in self._live.values()
+        )
 
     def queue_lock(self, conversation_key: int) -> anyio.Lock:
         """Whoever starts or ends queued turns of a conversation holds it."""

@@ -23,6 +23,7 @@ from app.turns.execution import Execution, TurnLimits
 from app.turns.live import LiveTurn
 from app.turns.measures import TurnMeasures
 from app.turns.pausing import Pauses
+from app.turns.places import Places
 from app.turns.recovery import Recovery
 from app.turns.retention import Retention
 from app.turns.service import Attached, Cancelled
@@ -50,8 +51,11 @@ class TurnManager(Conversations):
         self._execution = Execution(
             store, logs, runtime, limits, on_ended=measures.turn_ended, on_lost=self._lost
         )
-        self._admissions = Admissions(store, logs, runtime, self._execution, limits, on_admitted=self._admitted)
-        self._pauses = Pauses(store, logs, runtime, self._execution, limits, on_resumed=self._resumed)
+        places = Places(self._execution, limits)
+        self._admissions = Admissions(
+            store, logs, runtime, self._execution, limits, places, on_admitted=self._admitted
+        )
+        self._pauses = Pauses(store, logs, runtime, self._execution, limits, places, on_resumed=self._resumed)
         self._cancels = Cancels(
             store, logs, self._execution, self._pauses, limits, measures, default_cancel_mode
         )
@@ -229,7 +233,7 @@ class TurnManager(Conversations):
 
     def count(self, status: TurnStatus) -> int:
         """Live turns of this process that are `queued` or `running`."""
-        return self._execution.count_status(status)
+        return self._execution.count(status=status)
 
     @property
     def draining(self) -> bool:

@@ -4,8 +4,10 @@ The order of checks is the contract's (section 8): an unknown id, an id already 
 paused. A partial answer is kept and logged; the last one starts the turn's next run.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from weakref import WeakValueDictionary
 
@@ -29,12 +31,14 @@ from app.errors import (
 from app.turns.endings import Ending
 from app.turns.execution import Execution, Resumption, TurnLimits
 from app.turns.live import LiveTurn
+from app.turns.places import Places
 from app.turns.revival import revived
 from app.turns.service import Attached
 
 logger = logging.getLogger(__name__)
 
 EXPIRY_CHECK_S = 30.0
+EXPIRED_AT_ONCE = 100
 _REASONS: dict[CancelledBy, str] = {
     "expiry": "nobody answered in time",
     "conflict": "the conversation went on without an answer",
@@ -62,6 +66,7 @@ class Pauses:
         runtime: Runtime,
         execution: Execution,
         limits: TurnLimits,
+        places: Places,
         *,
         on_resumed: Callable[[LiveTurn], None],
     ) -> None:
@@ -70,6 +75,7 @@ class Pauses:
         self._runtime = runtime
         self._execution = execution
         self._limits = limits
+        self._places = places
         self._on_resumed = on_resumed
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
 
@@ -106,15 +112,35 @@ class Pauses:
         while True:
             await anyio.sleep(min(EXPIRY_CHECK_S, self._limits.pause_expiry_s / 2))
             try:
-                for turn in await self._store.paused_turns():
-                    if _is_over(turn):
-                        await self.cancel(turn, Cancel("keep", "expiry", now()))
+                await self.expire()
             except StoreUnavailable:
                 logger.warning("paused turns could not be checked")
+
+    async def expire(self, *, at_once: int = EXPIRED_AT_ONCE) -> None:
+        """Cancel the paused turns whose time is over, so many at a time."""
+        while overdue := await self._store.overdue_turns(now(), at_once):
+            for turn in overdue:
+                with suppress(NotFound):  # it was deleted since it was read
+                    await self._expire(turn)
+            if len(overdue) < at_once:
+                return
+
+    async def _expire(self, turn: Turn) -> None:
+        """It may have been answered since it was read, and have paused again."""
+        async with self._lock(turn.id):
+            current = await self._store.turn(turn.caller, turn.id)
+            if _is_over(current):
+                await self._end(current, Cancel("keep", "expiry", now()))
 
     # answering
 
     async def _answer(
+        self, caller: Caller, turn_id: str, kind: str, given: Sequence[_Answer], key: IdempotencyKey | None
+    ) -> Attached:
+        # Shielded: a caller that is gone after its answer was stored still has a turn that somebody runs.
+        return await asyncio.shield(asyncio.ensure_future(self._answered(caller, turn_id, kind, given, key)))
+
+    async def _answered(
         self, caller: Caller, turn_id: str, kind: str, given: Sequence[_Answer], key: IdempotencyKey | None
     ) -> Attached:
         _check_distinct(given)
@@ -142,7 +168,19 @@ class Pauses:
     async def _taken(
         self, turn: Turn, pause: Pause, asked: dict[str, Asked], fresh: Sequence[_Answer]
     ) -> Attached:
-        """Keep the answers; go on if they were the last ones."""
+        """Keep the answers; go on if they were the last ones. Raises TooManyTurns, and nothing is kept."""
+        left = _left(pause, {answer.id for answer in fresh})
+        with self._places.for_resumed(turn.caller) if left is None else nullcontext():
+            return await self._kept(turn, pause, left, asked, fresh)
+
+    async def _kept(
+        self,
+        turn: Turn,
+        pause: Pause,
+        left: Pause | None,
+        asked: dict[str, Asked],
+        fresh: Sequence[_Answer],
+    ) -> Attached:
         state, before = await self._store.paused_state(turn.key)
         answers = _joined(before, asked, fresh)
         live = await revived(self._store, self._logs, turn)
@@ -151,7 +189,6 @@ class Pauses:
             for answer in fresh:
                 if answer.decision is not None:
                     self._log_decision(live, asked[answer.id], answer.decision)
-            left = _left(pause, {answer.id for answer in fresh})
             if left is None:
                 await self._go_on(live, pause, Resumption(state, answers))
             else:

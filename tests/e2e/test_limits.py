@@ -16,10 +16,11 @@ import httpx
 import pytest
 
 from app.store.data_folder import DataFolder
+from tests.service.answers import answer, answered, decisions
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import ServiceProcess
 from tests.service.sse import Frame
-from tests.upstream.client import Scenario
+from tests.upstream.client import Scenario, UpstreamControl
 
 pytestmark = pytest.mark.anyio
 
@@ -92,6 +93,40 @@ async def test_a_caller_with_too_many_turns_is_refused_and_others_are_not(
         await ann.cancel(turn["id"])
     await bob.cancel(other.json()["id"])
     assert (await ann.run("again"))["status"] == "completed"
+
+
+async def paused_turn(client: TurnwireClient, scenario: Scenario) -> JsonObject:
+    await scenario.script({"tool_calls": [{"name": "guarded", "arguments": {"q": "kelp"}}]}, {"text": "Done."})
+    turn = await client.run("look it up", agent="guard")
+    assert turn["status"] == "paused"
+    return turn
+
+
+async def test_an_answer_to_a_pause_is_refused_while_too_many_turns_run_and_is_taken_after(
+    ann: TurnwireClient, scenario: Scenario, upstream: UpstreamControl
+) -> None:
+    waiting = await paused_turn(ann, scenario)
+    others = upstream.scenario()
+    ann.model = others.model
+    turns = await held_turns(ann, others, 2)
+    sent = decisions(waiting)
+    assert refusal(await answer(ann, waiting["id"], sent)) == (429, "too_many_turns")
+    assert (await ann.turn(waiting["id"])) == waiting
+    await ann.cancel(turns[0]["id"])
+    assert (await answered(ann, waiting["id"], sent))["status"] == "completed"
+    await ann.cancel(turns[1]["id"])
+
+
+async def test_turns_that_wait_behind_a_pause_do_not_keep_it_from_its_answer(
+    ann: TurnwireClient, scenario: Scenario
+) -> None:
+    waiting = await paused_turn(ann, scenario)
+    behind = {"conversation": waiting["conversation_id"], "on_conflict": "enqueue"}
+    queued = [await ann.start("and then", **behind) for _ in range(2)]
+    assert refusal(await ann.post("one more", **behind)) == (429, "too_many_turns")
+    await scenario.script(*[{"text": "Then."}] * 3)
+    assert (await answered(ann, waiting["id"], decisions(waiting)))["status"] == "completed"
+    assert [(await ann.ended(turn["id"]))["status"] for turn in queued] == ["completed"] * 2
 
 
 async def test_a_turn_that_runs_too_long_fails(ann: TurnwireClient, scenario: Scenario) -> None:

@@ -13,23 +13,15 @@ from app.event_log import EventLogs
 from app.observability.metrics import Metrics
 from app.store import open_store
 from app.turns.cancelling import Cancels
-from app.turns.execution import Execution, TurnLimits
+from app.turns.execution import Execution
 from app.turns.live import LiveTurn
 from app.turns.measures import TurnMeasures
 from app.turns.pausing import Pauses
+from app.turns.places import Places
+from tests.turns.stage import LIMITS
 from tests.turns.test_retention import a_turn
 
 pytestmark = pytest.mark.anyio
-LIMITS = TurnLimits(
-    max_turns=10,
-    max_turns_per_caller=10,
-    queue_limit=1,
-    turn_timeout_s=10,
-    cancel_wait_s=0,
-    disconnect_grace_s=0,
-    pause_expiry_s=10,
-    max_listeners=1,
-)
 NOTHING_RUNS = cast(Runtime, None)
 
 
@@ -40,7 +32,8 @@ async def test_a_turn_that_was_paused_and_runs_again_once_it_is_looked_at_is_can
             store, logs, NOTHING_RUNS, LIMITS, on_ended=lambda live, turn: None, on_lost=lambda turn: None
         )
         execution.attach(tasks)
-        pauses = Pauses(store, logs, NOTHING_RUNS, execution, LIMITS, on_resumed=lambda live: None)
+        places = Places(execution, LIMITS)
+        pauses = Pauses(store, logs, NOTHING_RUNS, execution, LIMITS, places, on_resumed=lambda live: None)
         measures = TurnMeasures(Metrics(), lambda model: None)
         cancels = Cancels(store, logs, execution, pauses, LIMITS, measures, "keep")
         turn = await a_turn(store, over=False)

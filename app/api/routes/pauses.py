@@ -15,7 +15,7 @@ from app.domain.pause import Decision, ToolOutput
 
 router = api_router("/v1", "pauses")
 
-Problems = problems(400, 404, 406, 409, 413, 415, 422)
+Problems = problems(400, 404, 406, 409, 413, 415, 422, 429)
 
 
 @router.post("/turns/{turn_id}/decisions", responses={**CONTINUED, **Problems})
