@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.bridge import AsgiBridge, bridged_client
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +30,7 @@ async def test_a_part_is_seen_before_the_next_one_is_made() -> None:
         await send({"type": "http.response.body", "body": b"two"})
 
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(BOUND_S),
         httpx.AsyncClient(transport=AsgiBridge(app), base_url="http://app") as client,
         client.stream("GET", "/") as response,
     ):
@@ -50,7 +51,7 @@ async def test_leaving_early_is_a_disconnect_that_the_app_sees() -> None:
         messages.append((await receive())["type"])
 
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(BOUND_S),
         httpx.AsyncClient(transport=AsgiBridge(app), base_url="http://app") as client,
         client.stream("POST", "/", content=b"body") as response,
     ):
@@ -65,7 +66,7 @@ async def test_an_app_that_raises_within_its_answer_cuts_it() -> None:
         raise RuntimeError("cut")
 
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(BOUND_S),
         httpx.AsyncClient(transport=AsgiBridge(app), base_url="http://app") as client,
     ):
         with pytest.raises(httpx.RemoteProtocolError):
@@ -79,7 +80,7 @@ async def test_more_parts_than_the_queue_holds_all_arrive() -> None:
             await send({"type": "http.response.body", "body": b"%02d" % index, "more_body": index < 99})
 
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(BOUND_S),
         httpx.AsyncClient(transport=AsgiBridge(app), base_url="http://app") as client,
     ):
         response = await client.get("/")
@@ -98,7 +99,7 @@ async def test_requests_see_what_the_lifespan_yielded() -> None:
         await _begin(send)
         await send({"type": "http.response.body", "body": scope["state"]["name"]})
 
-    async with asyncio.timeout(5), bridged_client(app) as client:
+    async with asyncio.timeout(BOUND_S), bridged_client(app) as client:
         assert (await client.get("/")).content == b"built"
 
 
@@ -108,5 +109,5 @@ async def test_a_lifespan_that_fails_says_why() -> None:
         await send({"type": "lifespan.startup.failed", "message": "no database"})
 
     with pytest.raises(RuntimeError, match="no database"):
-        async with asyncio.timeout(5), bridged_client(app):
+        async with asyncio.timeout(BOUND_S), bridged_client(app):
             pass

@@ -17,6 +17,7 @@ import pytest
 from app.keys import load_keys, secrets
 from app.main import create_app
 from app.settings import Settings, SettingsError
+from tests.bounds import PROCESS_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -24,7 +25,11 @@ ROOT = Path(__file__).parents[1]
 def run(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **variables}
     return subprocess.run(
-        [sys.executable, "-m", "app", *arguments], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "app", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
     )
 
 
@@ -85,7 +90,7 @@ async def test_while_developing_a_changed_file_restarts_it(tmp_path: Path) -> No
         start_new_session=True,
     )
     try:
-        with anyio.fail_after(120):
+        with anyio.fail_after(PROCESS_S):
             first = await started(process)
             for folder in here, elsewhere:
                 (folder / "mine.py").write_text("changed = True")

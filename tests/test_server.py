@@ -19,6 +19,7 @@ from app.server import MAX_HEAD_BYTES, listen
 from app.wire.native import NativeEncoder
 from tests.api.fake_turns import FakeTurns
 from tests.api.serving import app_of, served
+from tests.bounds import BOUND_S
 from tests.wire.sse_parser import parse
 
 pytestmark = pytest.mark.anyio
@@ -28,13 +29,16 @@ HI = {"input": "hi"}
 
 @asynccontextmanager
 async def client_of(turns: FakeTurns, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-    async with served(app_of(turns, **settings)) as url, httpx.AsyncClient(base_url=url, timeout=5) as client:
+    async with (
+        served(app_of(turns, **settings)) as url,
+        httpx.AsyncClient(base_url=url, timeout=BOUND_S) as client,
+    ):
         yield client
 
 
 async def exchange(client: httpx.AsyncClient, request: bytes) -> bytes:
     """Send bytes as they are; return all that comes until the connection is closed."""
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         writer.write(request)
         answer = await reader.read()
@@ -185,7 +189,7 @@ async def stopping(*signals: signal.Signals) -> AsyncIterator[tuple[httpx.AsyncC
     assert process.stdout is not None
     try:
         port = int(await process.stdout.readline())
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=5) as client:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=BOUND_S) as client:
             await client.post("/v1/turns", json={**HI, "background": True})
             for number in signals:
                 process.send_signal(number)
@@ -209,7 +213,7 @@ async def test_the_first_signal_drains_while_requests_go_on_and_then_the_process
             process.stdin.write(b"go\n")
             body = await answer.aread()
         assert [m.event for m in parse(body)] == ["turn.started", "turn.failed"]
-        with anyio.fail_after(5):
+        with anyio.fail_after(BOUND_S):
             assert await process.wait() == 0
 
 
@@ -217,7 +221,7 @@ async def test_the_first_signal_drains_while_requests_go_on_and_then_the_process
 async def test_a_second_signal_exits_at_once(number: signal.Signals, status: int) -> None:
     async with stopping(signal.SIGTERM) as (_, process):
         process.send_signal(number)
-        with anyio.fail_after(5):
+        with anyio.fail_after(BOUND_S):
             assert await process.wait() == status
 
 

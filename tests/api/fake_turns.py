@@ -28,6 +28,7 @@ from app.errors import (
     TurnwireError,
 )
 from app.turns.service import Attached, Cancelled
+from tests.bounds import BOUND_S
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 OVER = frozenset({"paused", "completed", "failed", "cancelled"})
@@ -104,14 +105,14 @@ class FakeTurns:
 
     async def first(self) -> str:
         """The id of the turn that a request in another task starts."""
-        with anyio.fail_after(5):
+        with anyio.fail_after(BOUND_S):
             await self.admitted.wait()
         return self.only
 
     async def listeners(self, turn_id: str, number: int) -> None:
         """Wait until the turn has that many listeners."""
         fake = self.all[turn_id]
-        with anyio.fail_after(10):
+        with anyio.fail_after(BOUND_S):
             while fake.listeners != number:
                 await fake.counted.wait()
 

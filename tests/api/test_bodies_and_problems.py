@@ -15,6 +15,7 @@ from app.api.body import BodyReader
 from app.errors import BadRequest, BodyTooLarge, Overloaded
 from tests.api.fake_turns import FakeTurns
 from tests.api.serving import app_of
+from tests.bounds import BOUND_S
 from tests.bridge import bridged_client
 
 pytestmark = pytest.mark.anyio
@@ -163,7 +164,7 @@ class Sender:
 
 
 async def test_a_body_that_does_not_arrive_is_given_up() -> None:
-    with anyio.fail_after(5), pytest.raises(BadRequest, match="3 bytes came") as refused:
+    with anyio.fail_after(BOUND_S), pytest.raises(BadRequest, match="3 bytes came") as refused:
         await BodyReader(1000, silence_s=0.02).read(Sender(b'{"a').request())
     assert refused.value.extra == {"close": True}
 
@@ -174,7 +175,7 @@ async def test_a_body_that_trickles_is_given_up() -> None:
             await anyio.sleep(0.01)
             return {"type": "http.request", "body": b" ", "more_body": True}
 
-    with anyio.fail_after(5), pytest.raises(BadRequest, match="did not arrive"):
+    with anyio.fail_after(BOUND_S), pytest.raises(BadRequest, match="did not arrive"):
         await BodyReader(10**9, silence_s=1, whole_s=0.1).read(Trickle().request())
 
 

@@ -13,6 +13,7 @@ from app.api.streaming import CONNECTION, PIECE, Streamed, StreamedAnswer, Strea
 from app.domain.ports import LogCut
 from app.errors import Overloaded, StoreUnavailable
 from app.observability.metrics import Metrics
+from tests.bounds import BOUND_S
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +90,7 @@ def events(source: Source, limits: StreamLimits = PATIENT, metrics: Metrics | No
 
 
 async def run(answer: Any, peer: Peer) -> None:
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         await answer(peer.scope, peer.receive, peer.send)
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from demo.screen import lines
+from tests.bounds import PROCESS_S
 from tests.service.process import REPOSITORY
 
 
@@ -26,7 +27,9 @@ def test_deltas_and_steps_are_not_shown() -> None:
 
 def test_the_demo_runs_two_cases_to_their_end() -> None:
     command = [sys.executable, "-m", "demo", "--yes"]
-    shown = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=90, check=False)
+    shown = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=PROCESS_S, check=False
+    )
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("\ncompleted\n") == 2
     assert "handoff_id: HUMAN-" in shown.stdout

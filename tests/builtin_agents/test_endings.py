@@ -9,6 +9,7 @@ from app.builtin_agents.healthcare_support.workflow import MAX_APPROVAL_ROUNDS
 from app.domain.json_types import JsonObject
 from app.sandbox import Sandboxes
 from demo.healthcare_brain import brain
+from tests.bounds import BOUND_S
 from tests.builtin_agents.rooms import Room
 from tests.upstream.brain import Seen
 
@@ -40,7 +41,7 @@ async def test_a_cancelled_turn_leaves_no_sandbox(sandboxes: Sandboxes, stage: s
         return stuck() if _is_at(stage, seen) else brain(seen)  # type: ignore[return-value]
 
     room = Room(sandboxes, play=play)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(BOUND_S):
         turn = asyncio.create_task(room.begin("referral_status_check"))
         await reached.wait()
         assert room.names()[-1] != "sandbox_stopped"

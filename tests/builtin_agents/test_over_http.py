@@ -12,8 +12,9 @@ import pytest
 
 from app.builtin_agents.healthcare_support import Records
 from app.domain.ids import new_turn_id
+from tests.bounds import PROCESS_S, until
 from tests.builtin_agents.brains import HELD, INSISTING, SLEEPING, STAGES
-from tests.sandbox.processes import sleepers, until
+from tests.sandbox.processes import FOR_A_WHILE, sleepers
 from tests.service.client import TurnwireClient
 from tests.service.collector import Collector, collecting
 from tests.service.process import REPOSITORY, ServiceProcess
@@ -182,7 +183,7 @@ def _decided_by_curl(service: ServiceProcess, turn: JsonObject) -> JsonObject:
     done = subprocess.run(
         [*command, f"{service.base_url}/v1/turns/{turn['id']}/decisions"],
         capture_output=True,
-        timeout=60,
+        timeout=PROCESS_S,
         check=True,
     )
     answered: JsonObject = json.loads(done.stdout)
@@ -257,7 +258,8 @@ async def test_a_turn_that_ends_while_it_waits_leaves_no_workspace(
     desk: TurnwireClient, desk_service: ServiceProcess, ending: str
 ) -> None:
     turn = await desk.run(KNEE, agent=AGENT)
-    assert (turn["status"], len(_workspaces(desk_service))) == ("paused", 1)
+    assert turn["status"] == "paused"
+    assert turn["id"] in [folder.name for folder in _workspaces(desk_service)]
     if ending == "cancel":
         assert (await desk.cancel(turn["id"])).json()["status"] == "cancelled"
     else:
@@ -268,7 +270,7 @@ async def test_a_turn_that_ends_while_it_waits_leaves_no_workspace(
 async def test_a_cancel_ends_the_command_that_runs_in_the_sandbox(
     desk: TurnwireClient, desk_service: ServiceProcess
 ) -> None:
-    turn = await desk.start("referral_status_check", agent=AGENT, model=SLEEPING)
+    turn = await desk.start("referral_status_check", agent=AGENT, model=f"{SLEEPING}{FOR_A_WHILE}")
     await until(sleepers)
     response = await desk.cancel(turn["id"])
     assert response.json()["status"] == "cancelled"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import PROCESS_S
 from tests.service.process import ServiceProcess
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +42,7 @@ class Shell:
         script = "".join(line for line in commands if without not in line)
         script = script.replace("http://127.0.0.1:8000", self.base_url)
         done = subprocess.run(
-            ["sh", "-euc", STRICT + script], capture_output=True, text=True, timeout=120, check=False
+            ["sh", "-euc", STRICT + script], capture_output=True, text=True, timeout=PROCESS_S, check=False
         )
         assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
         assert done.stderr == ""
@@ -118,7 +119,7 @@ def test_a_person_is_asked_and_the_tool_runs_once_it_is_approved() -> None:
             shown = Shell(address.group()).run("Ask a person first")
         finally:
             demo.send_signal(signal.SIGINT)
-            demo.wait(timeout=20)
+            demo.wait(timeout=PROCESS_S)
     assert shown == "The postcard to Ada is on its way."
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.sandbox.processes import until
+from tests.bounds import until
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import ServiceProcess
 from tests.upstream.client import Scenario

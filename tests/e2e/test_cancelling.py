@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.e2e.checks import check_log, the_next_turn_is_valid
 from tests.e2e.moments import MOMENTS, USER, Moment
 from tests.service.client import JsonObject, TurnwireClient
@@ -84,7 +85,7 @@ async def until_top_text(stream: EventStream, text: str) -> None:
 
 
 async def until_cancel_is_asked_for(client: TurnwireClient, turn_id: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await client.turn(turn_id))["cancel"] is None:
             pass
 

@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import ServiceProcess
 from tests.service.raw import raw_connection
@@ -20,7 +21,7 @@ MUCH = 8_000_000
 async def test_a_clean_end_is_a_last_chunk_right_after_the_last_frame(
     client: TurnwireClient, service: ServiceProcess
 ) -> None:
-    async with asyncio.timeout(10), raw_connection(service.address) as connection:
+    async with asyncio.timeout(BOUND_S), raw_connection(service.address) as connection:
         await connection.send("POST", "/v1/turns", body=client.body("hello"), headers=STREAM)
         head = (await connection.head()).lower()
         stream = await connection.until(LAST_CHUNK)
@@ -34,7 +35,7 @@ async def test_a_client_of_http_1_0_gets_the_same_stream(
 ) -> None:
     turn = await client.run("hello")
     path = f"/v1/turns/{turn['id']}/events"
-    async with asyncio.timeout(10), raw_connection(service.address) as connection:
+    async with asyncio.timeout(BOUND_S), raw_connection(service.address) as connection:
         await connection.send("GET", path, version="1.0")
         head = (await connection.head()).lower()
         stream = await connection.rest()
@@ -61,7 +62,7 @@ async def many_resets(client: TurnwireClient, service: ServiceProcess, scenario:
 
 
 async def reset_somewhere(service: ServiceProcess, body: JsonObject) -> None:
-    async with asyncio.timeout(10), raw_connection(service.address) as connection:
+    async with asyncio.timeout(BOUND_S), raw_connection(service.address) as connection:
         await connection.send("POST", "/v1/turns", body=body, headers=STREAM)
         await connection.reader.read(random.randint(1, 2000))
         connection.reset()
@@ -75,7 +76,7 @@ async def test_a_listener_that_does_not_read_slows_nobody(
     async with raw_connection(service.address, small=True) as deaf:
         await deaf.send("GET", f"/v1/turns/{turn['id']}/events")
         deaf.stop_reading()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             ended = await client.ended(turn["id"])
     assert (ended["status"], len(ended["output_text"])) == ("completed", MUCH)
 
@@ -86,7 +87,7 @@ async def test_a_listener_that_does_not_read_is_cut_and_can_come_back(
     await scenario.script({"text": "x" * MUCH, "chunks": 200})
     turn = await hasty_client.run("hello")
     handles = hasty_service.open_files()
-    async with asyncio.timeout(20), raw_connection(hasty_service.address, small=True) as deaf:
+    async with asyncio.timeout(BOUND_S), raw_connection(hasty_service.address, small=True) as deaf:
         await deaf.send("GET", f"/v1/turns/{turn['id']}/events")
         await deaf.head()
         deaf.stop_reading()
@@ -102,7 +103,7 @@ async def test_a_listener_that_does_not_read_is_cut_and_can_come_back(
 async def test_a_head_request_is_a_get_without_a_body(client: TurnwireClient, service: ServiceProcess) -> None:
     turn = await client.run("hello")
     for path in (f"/v1/turns/{turn['id']}", f"/v1/turns/{turn['id']}/events", "/healthz"):
-        async with asyncio.timeout(10), raw_connection(service.address) as connection:
+        async with asyncio.timeout(BOUND_S), raw_connection(service.address) as connection:
             await connection.send("HEAD", path, headers={"connection": "close"})
             answer = await connection.rest()
         assert answer.startswith(b"HTTP/1.1 200"), path
@@ -112,7 +113,7 @@ async def test_a_head_request_is_a_get_without_a_body(client: TurnwireClient, se
 async def test_two_requests_in_one_write_get_two_answers(
     client: TurnwireClient, service: ServiceProcess
 ) -> None:
-    async with asyncio.timeout(10), raw_connection(service.address) as connection:
+    async with asyncio.timeout(BOUND_S), raw_connection(service.address) as connection:
         await connection.send("GET", "/healthz")
         await connection.send("GET", "/readyz", headers={"connection": "close"})
         answers = await connection.rest()

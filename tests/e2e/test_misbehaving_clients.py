@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import ServiceProcess
 from tests.service.raw import RawConnection, raw_connection
@@ -84,7 +85,7 @@ async def at_once(count: int, doing: Callable[[int], Awaitable[None]]) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def one(number: int) -> None:
-        async with gate, asyncio.timeout(20):
+        async with gate, asyncio.timeout(BOUND_S):
             await doing(number)
 
     await asyncio.gather(*(one(number) for number in range(count)))
@@ -156,7 +157,7 @@ async def test_two_hundred_listeners_of_one_turn_get_the_same_bytes(
                 await connection.head()
                 return await connection.rest()
 
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(BOUND_S):
             readers = [asyncio.create_task(listen()) for _ in range(LISTENERS)]
             while (await client.figures())["turnwire_listeners"] < LISTENERS:
                 pass
@@ -190,7 +191,7 @@ async def test_readers_that_stop_cost_bounded_memory_are_cut_and_come_back(
             await deaf_listener(stack, pestered_service, turn)
         ended = await client.ended(turn["id"])
         grown = (await client.figures())["process_resident_memory_bytes"] - before
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(BOUND_S):
             while (await client.figures())["turnwire_listeners"] > 0:
                 pass
     assert (ended["status"], len(ended["output_text"])) == ("completed", MUCH)
@@ -215,7 +216,7 @@ async def test_a_listener_that_shuts_its_side_is_let_go(
     """A socket of which one half is gone: it never sends again, and may never read."""
     await scenario.script({"text": "one two", "hold": {"text:1": scenario.gate("text")}})
     turn = await client.start("hello")
-    async with raw_connection(pestered_service.address, small=True) as connection, asyncio.timeout(10):
+    async with raw_connection(pestered_service.address, small=True) as connection, asyncio.timeout(BOUND_S):
         await connection.send("GET", f"/v1/turns/{turn['id']}/events", headers=STREAM)
         await connection.head()
         connection.shut()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import until
 from tests.e2e.pauses import call, calls
-from tests.sandbox.processes import FOR_A_WHILE, sleepers, until
+from tests.sandbox.processes import FOR_A_WHILE, sleepers
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import API_KEY, ServiceProcess
 from tests.service.sse import Frame

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.bounds import until
 from tests.service.client import TurnwireClient
 from tests.service.process import ServiceProcess
 from tests.upstream.client import Scenario
@@ -28,10 +29,8 @@ async def test_its_documents_are_there(client: TurnwireClient, path: str) -> Non
 async def test_an_ended_turn_writes_one_line_to_the_log(
     client: TurnwireClient, service: ServiceProcess, scenario: Scenario
 ) -> None:
-    before = len(service.entries("turn.ended"))
     turn = await client.run("hello")
-    entries = service.wait_logged("turn.ended", before + 1)
-    (entry,) = [entry for entry in entries if entry["turn_id"] == turn["id"]]
+    (entry,) = service.wait_logged("turn.ended", turn_id=turn["id"])
     assert entry["conversation_id"] == turn["conversation_id"]
     assert (entry["caller"], entry["agent"], entry["status"]) == ("anonymous", "plain", "completed")
     assert (entry["model"], entry["code"]) == (scenario.model, None)
@@ -41,7 +40,7 @@ async def test_an_ended_turn_writes_one_line_to_the_log(
 
 async def test_what_was_said_is_not_in_the_log(client: TurnwireClient, service: ServiceProcess) -> None:
     turn = await client.run("a secret about kelp")
-    service.wait_logged("turn.ended")
+    service.wait_logged("turn.ended", turn_id=turn["id"])
     assert not [line for line in service.log if "a secret about kelp" in line]
     assert turn["status"] == "completed"
 
@@ -62,4 +61,4 @@ async def test_files_and_threads_return_to_where_they_were(
         async with client.stream("hello") as stream:
             await anext(stream)
         await client.ended(stream.turn_id)
-    assert service.open_files() <= files + 10
+    await until(lambda: service.open_files() <= files + 10)

@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.bounds import BOUND_S, PROCESS_S
 from tests.service.client import JsonObject, TurnwireClient
 from tests.service.process import REPOSITORY, ServiceProcess
 from tests.service.shapes import shapes
@@ -43,7 +44,7 @@ async def held_turn(client: TurnwireClient, scenario: Scenario, **fields: str) -
 
 
 async def until_draining(client: TurnwireClient) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(BOUND_S):
         while (await client.http.get("/readyz")).status_code != 503:
             pass
 
@@ -183,7 +184,7 @@ def test_a_wrong_setting_is_an_error_at_start_that_names_it(
         env=service.environment,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PROCESS_S,
     )
     assert ended.returncode not in (0, -signal.SIGKILL)
     assert name in ended.stderr

@@ -8,6 +8,7 @@ import anyio
 import httpx
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.e2e.checks import check_log, the_next_turn_is_valid
 from tests.service.client import TurnwireClient
 from tests.service.process import ServiceProcess
@@ -45,7 +46,7 @@ async def test_a_turn_that_cannot_be_stored_is_cut_off_and_ended_when_the_disk_i
         await stream.until_text("one ")
         with full_disk(own_service):
             await scenario.release("text")
-            with pytest.raises(httpx.RemoteProtocolError), anyio.fail_after(10):
+            with pytest.raises(httpx.RemoteProtocolError), anyio.fail_after(BOUND_S):
                 await stream.until("turn.completed")
             refused = await client.post("again")
             assert (refused.status_code, refused.json()["code"]) == (503, "store_unavailable")

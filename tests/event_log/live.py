@@ -14,6 +14,7 @@ from app.domain.turn import Turn, now
 from app.event_log import EventLogs
 from app.event_log.live_log import LiveLog
 from app.store import SqliteStore
+from tests.bounds import BOUND_S
 from tests.store.scene import Scene, pause_for
 
 
@@ -103,7 +104,7 @@ class Listener:
         return [entry.type for entry in self.entries]
 
     async def until(self, done: Callable[["Listener"], bool]) -> None:
-        with fail_after(5):
+        with fail_after(BOUND_S):
             while not done(self):
                 changed = self._changed
                 await changed.wait()

@@ -13,6 +13,7 @@ from app.domain.ports import EventBatch
 from app.errors import StoreUnavailable
 from app.event_log import EventLogs
 from app.store import SqliteStore
+from tests.bounds import BOUND_S
 from tests.event_log.live import LiveScene, delta
 from tests.store.scene import batch, event, item
 
@@ -229,7 +230,7 @@ async def test_log_goes_on_behind_the_number_it_is_opened_with(store: SqliteStor
     live.logs.cut(turn.id)
     again = EventLogs(store, window_bytes=1024).open(turn.id, turn_key=turn.key, next_seq=4)
     again.append(delta("a"))
-    with fail_after(5):
+    with fail_after(BOUND_S):
         await again.flush()
 
     assert [entry.seq for entry in await store.events(turn.key, 0)] == [1, 2, 3, 4]

@@ -16,6 +16,7 @@ from app.errors import EventsExpired
 from app.event_log import EventLogs
 from app.event_log.live_log import LiveLog
 from app.store import SqliteStore
+from tests.bounds import BOUND_S
 from tests.event_log.live import Listener, LiveScene, delta
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +46,7 @@ async def resumed(live: LiveScene, paused: Turn) -> tuple[Turn, LiveLog]:
 
 async def read(logs: EventLogs, turn: Turn, after: int) -> list[int]:
     listener = Listener(logs, turn, after)
-    with fail_after(5):
+    with fail_after(BOUND_S):
         await listener.read()
     return listener.numbers
 
@@ -296,7 +297,7 @@ async def test_stopping_service_cuts_every_listener_that_is_left(live: LiveScene
 
     assert listener.cut
     for waiting in (changed, resumed):
-        with fail_after(5), pytest.raises(LogCut):
+        with fail_after(BOUND_S), pytest.raises(LogCut):
             await waiting
 
 
@@ -338,7 +339,7 @@ async def test_follower_of_a_conversation_learns_of_its_next_turn(live: LiveScen
     assert not waiting.done()
     await live.begin()
 
-    with fail_after(5):
+    with fail_after(BOUND_S):
         await waiting
         await live.logs.conversation_changed(turn.conversation_key, turn.key)
 
@@ -349,9 +350,9 @@ async def test_follower_of_a_paused_turn_learns_that_it_goes_on(live: LiveScene)
     waiting = asyncio.create_task(live.logs.turn_changed(turn.id, paused.last_event_id))
     await asyncio.sleep(0)
     running, log = await resumed(live, paused)
-    with fail_after(5):
+    with fail_after(BOUND_S):
         await waiting
     await live.end(running, log)
 
-    with fail_after(5):
+    with fail_after(BOUND_S):
         await live.logs.turn_changed(turn.id, paused.last_event_id)

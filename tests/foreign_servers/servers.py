@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bounds import BOUND_S, PROCESS_S
+
 FOLDER = Path(__file__).parent
 AIMOCK = FOLDER / "node_modules/@copilotkit/aimock/dist/cli.js"
 FIXTURES = FOLDER / "aimock_fixtures.json"
-START_LIMIT_S = 30
 
 
 @contextmanager
@@ -54,9 +55,9 @@ def _running(command: Sequence[str], says: str) -> Iterator[str]:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         try:
-            assert told.wait(START_LIMIT_S), f"{command[0]} did not start"
+            assert told.wait(PROCESS_S), f"{command[0]} did not start"
             assert found, f"{command[0]} ended before it said where it listens"
             yield found[0]
         finally:
             process.kill()
-            reader.join(5)
+            reader.join(BOUND_S)

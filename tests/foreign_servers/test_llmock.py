@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.bounds import BOUND_S
 from tests.e2e.checks import check_log
 from tests.service.client import TurnwireClient
 from tests.service.sse import Frame
@@ -20,7 +21,7 @@ class Llmock:
 
     def __init__(self, origin: str) -> None:
         self.model = f"foreign-{next(_numbers)}"
-        self._http = httpx.AsyncClient(base_url=f"{origin}/_llmock", trust_env=False, timeout=20)
+        self._http = httpx.AsyncClient(base_url=f"{origin}/_llmock", trust_env=False, timeout=BOUND_S)
 
     async def aclose(self) -> None:
         await self._http.aclose()

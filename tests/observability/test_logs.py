@@ -13,6 +13,7 @@ import pytest
 
 from app.observability.logs import LogFormat, Logging, log_context
 from app.observability.redaction import MASK, Redactor
+from tests.bounds import BOUND_S
 
 SECRET = "correct-horse-battery"
 logger = logging.getLogger("app.turns")
@@ -152,7 +153,7 @@ def test_a_stderr_that_nobody_reads_costs_lines_and_no_time() -> None:
     assert took < 2
     assert logs.dropped > 1000
     os.close(reader)  # the writer's thread gets EPIPE and goes on to the end
-    logs.stop(timeout_s=5)
+    logs.stop(timeout_s=BOUND_S)
     os.close(writer)
 
 
@@ -166,7 +167,7 @@ def test_dropped_lines_are_reported_once_stderr_is_read_again() -> None:
     assert lost > 1000
     with os.fdopen(reader) as pipe, ThreadPoolExecutor(1) as threads:
         reading = threads.submit(pipe.readlines)
-        logs.stop(timeout_s=5)
+        logs.stop(timeout_s=BOUND_S)
         os.close(writer)
-        reports = [json.loads(line)["message"] for line in reading.result(5) if "were dropped" in line]
+        reports = [json.loads(line)["message"] for line in reading.result(BOUND_S) if "were dropped" in line]
     assert sum(int(report.split()[0]) for report in reports) == lost

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bounds import BOUND_S, PROCESS_S
 from tests.packaging.dockerfile import ROOT, Prefix, Stage, stages
 from tests.ports import unused_port
 
@@ -36,7 +37,7 @@ def container(prefix: Prefix, port: int, **env: str) -> Iterator[subprocess.Pope
         subprocess.Popen(command, env=environment, cwd=prefix.moved("/agents"), stderr=stderr) as service,
     ):
         try:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + PROCESS_S
             while not answers(port):
                 assert time.monotonic() < deadline, log.read_text()
                 with suppress(subprocess.TimeoutExpired):
@@ -47,7 +48,7 @@ def container(prefix: Prefix, port: int, **env: str) -> Iterator[subprocess.Pope
 
 
 def answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=BOUND_S)
     try:
         connection.request("GET", "/healthz")
         return connection.getresponse().status == 200
@@ -60,7 +61,7 @@ def answers(port: int) -> bool:
 def health_check(prefix: Prefix, port: int) -> int:
     command = [word.replace("8000", str(port)) for word in BASE.command("HEALTHCHECK")]
     return subprocess.run(
-        command, env=prefix.environment(BASE), timeout=20, check=False, stderr=subprocess.DEVNULL
+        command, env=prefix.environment(BASE), timeout=PROCESS_S, check=False, stderr=subprocess.DEVNULL
     ).returncode
 
 
@@ -71,7 +72,7 @@ def test_the_image_serves_and_its_health_check_tells(prefix: Prefix) -> None:
         assert health_check(prefix, port) == 0
         assert list((prefix.root / "data").iterdir())
         service.send_signal(signal.SIGTERM)
-        assert service.wait(20) == 0
+        assert service.wait(PROCESS_S) == 0
 
 
 def test_the_image_finds_the_embedded_model_and_its_engine(prefix: Prefix) -> None:
@@ -84,7 +85,7 @@ def test_the_image_finds_the_embedded_model_and_its_engine(prefix: Prefix) -> No
 def test_without_keys_and_without_consent_the_image_does_not_serve_everybody(prefix: Prefix) -> None:
     command = [str(prefix.root / "opt/turnwire/bin/turnwire")]
     refused = subprocess.run(
-        command, env=prefix.environment(BASE), capture_output=True, text=True, timeout=60, check=False
+        command, env=prefix.environment(BASE), capture_output=True, text=True, timeout=PROCESS_S, check=False
     )
     assert refused.returncode != 0
     assert "TURNWIRE_ALLOW_ANONYMOUS" in refused.stderr
@@ -103,7 +104,7 @@ def run_in(prefix: Prefix, code: str) -> subprocess.CompletedProcess[str]:
     python = str(prefix.root / "opt/turnwire/bin/python")
     env = prefix.environment(BASE)
     return subprocess.run(
-        [python, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
+        [python, "-c", code], env=env, capture_output=True, text=True, timeout=PROCESS_S, check=False
     )
 
 

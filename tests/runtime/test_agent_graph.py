@@ -27,6 +27,7 @@ from app.runtime.adoption import Adoption
 from app.runtime.agent_graph import reachable, reachable_by_handoff
 from app.runtime.descriptions import describe
 from app.runtime.mcp import MCPServers
+from tests.bounds import BOUND_S
 
 pytestmark = pytest.mark.anyio
 
@@ -145,7 +146,7 @@ def test_mcp_servers_are_supervised_only_for_registered_agents() -> None:
 
 
 async def run(agent: Agent[Any]) -> Any:
-    with fail_after(10):
+    with fail_after(BOUND_S):
         return await Runner.run(agent, "go", run_config=RunConfig(tracing_disabled=True))
 
 

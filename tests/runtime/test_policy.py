@@ -24,6 +24,7 @@ from app.runtime.policy import (
     about_tool_call,
     denial,
 )
+from tests.bounds import BOUND_S
 from tests.runtime.models.loopback import Answer, Loopback
 
 pytestmark = pytest.mark.anyio
@@ -137,7 +138,7 @@ async def test_a_policy_that_takes_no_cancellation_is_left_behind() -> None:
         raise RuntimeError
 
     asked = Recording(FunctionPolicy(clings), PolicyRules(timeout_s=0.05))
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         assert "did not answer within 0.05 s" in str(await asked.tool_call())
     assert begun.is_set()
     let_go.set()

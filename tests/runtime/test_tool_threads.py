@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from app.runtime.tool_threads import LateEnd, ToolThreads, ToolThreadsBusy
+from tests.bounds import BOUND_S, PROCESS_S
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +24,7 @@ class Gate:
 
     def tool(self) -> str:
         self.begun.release()
-        assert self.opened.wait(20)
+        assert self.opened.wait(2 * BOUND_S)
         return "done"
 
 
@@ -60,7 +61,7 @@ async def threads(ends: LateEnds) -> AsyncIterator[ToolThreads]:
 async def begun(gate: Gate, count: int = 1) -> None:
     """Wait on a thread that is nobody's pool until `count` tools have begun."""
     for _ in range(count):
-        assert await anyio.to_thread.run_sync(lambda: gate.begun.acquire(timeout=5))
+        assert await anyio.to_thread.run_sync(lambda: gate.begun.acquire(timeout=BOUND_S))
 
 
 async def test_a_tool_runs_on_the_loops_default_executor_and_gives_its_result(threads: ToolThreads) -> None:
@@ -76,7 +77,7 @@ async def test_a_tool_that_raises_raises_at_its_caller(threads: ToolThreads) -> 
 
 async def test_an_idle_thread_is_used_again(threads: ToolThreads) -> None:
     first = await asyncio.to_thread(threading.get_ident)
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         while await asyncio.to_thread(threading.get_ident) != first:
             pass
 
@@ -84,7 +85,7 @@ async def test_an_idle_thread_is_used_again(threads: ToolThreads) -> None:
 async def test_a_tool_does_not_wait_behind_a_blocked_one(threads: ToolThreads, gate: Gate) -> None:
     blocked = asyncio.create_task(asyncio.to_thread(gate.tool))
     await begun(gate)
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         assert await asyncio.to_thread(lambda: "through") == "through"
     assert threads.running == 1
     gate.opened.set()
@@ -100,7 +101,7 @@ async def test_beyond_the_bound_a_job_waits_and_the_next_is_refused(threads: Too
     with pytest.raises(ToolThreadsBusy, match="all 2 tool threads are busy"):
         await asyncio.to_thread(lambda: "never")
     gate.opened.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         assert await asyncio.gather(*blocked, waiting) == ["done", "done", "waited"]
 
 
@@ -129,7 +130,7 @@ async def test_names_are_resolved_while_every_tool_thread_is_blocked(
     loop.set_debug(debug)
     blocked = [asyncio.create_task(asyncio.to_thread(gate.tool)) for _ in range(2)]
     await begun(gate, 2)
-    with anyio.fail_after(5):
+    with anyio.fail_after(BOUND_S):
         assert await loop.getaddrinfo("localhost", 80)
         assert await loop.getnameinfo(("127.0.0.1", 80))
     assert threads.running == 2
@@ -147,7 +148,7 @@ async def test_a_tool_whose_caller_was_cancelled_is_abandoned_until_it_ends(
         await task
     assert (threads.running, threads.abandoned) == (1, 1)
     gate.opened.set()
-    assert await anyio.to_thread.run_sync(lambda: ends.arrived.wait(5))
+    assert await anyio.to_thread.run_sync(lambda: ends.arrived.wait(BOUND_S))
     assert (threads.running, threads.abandoned) == (0, 0)
     (end,) = ends.seen
     assert end.name == "Gate.tool"
@@ -166,7 +167,7 @@ async def test_a_hook_that_fails_costs_no_thread(gate: Gate, caplog: pytest.LogC
         job.cancel()
         await asyncio.sleep(0)
         gate.opened.set()
-        with anyio.fail_after(5):
+        with anyio.fail_after(BOUND_S):
             assert await loop.run_in_executor(threads, lambda: "alive") == "alive"
     threads.shutdown()
 
@@ -206,6 +207,10 @@ def test_a_blocked_tool_does_not_hold_the_exit_of_the_process(runner: str) -> No
         print("over")
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")

@@ -11,6 +11,7 @@ from app.domain.caller import ANONYMOUS
 from app.domain.ids import ConversationId, TurnId
 from app.domain.turn import Turn, TurnRequest, now
 from app.runtime.tracing import NO_TRACING, Tracing, TracingUnavailable, open_tracing, trace_id
+from tests.bounds import PROCESS_S
 from tests.service.process import REPOSITORY
 
 TURN = Turn(
@@ -69,7 +70,12 @@ def test_without_opentelemetry_the_start_says_what_to_install() -> None:
         "asyncio.run(opened.__aenter__())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_S,
+        check=False,
     )
     assert "TracingUnavailable" in done.stderr
     assert "install turnwire[otlp]" in done.stderr

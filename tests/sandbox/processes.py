@@ -1,14 +1,13 @@
 """What runs on this machine, for tests that nothing is left behind."""
 
-from collections.abc import Callable
+import os
 from pathlib import Path
 
-import anyio
-
+from tests.bounds import until
 from tests.sandbox.conftest import Inside
 
-FOR_A_WHILE = "86399.25"
-"""A number of seconds that no other process sleeps."""
+FOR_A_WHILE = f"86399.{os.getpid()}"
+"""A number of seconds that no other process sleeps: tests that run beside these sleep for their own."""
 
 
 def sleepers() -> list[str]:
@@ -22,13 +21,6 @@ def sleepers() -> list[str]:
         if FOR_A_WHILE.encode() in arguments[1:2]:
             found.append(path.parent.name)
     return found
-
-
-async def until(condition: Callable[[], object], bound_s: float = 5) -> None:
-    """Wait for what another process does: it has no event to give."""
-    with anyio.fail_after(bound_s):
-        while not condition():  # noqa: ASYNC110
-            await anyio.sleep(0.01)
 
 
 async def until_file(inside: Inside, name: str) -> None:

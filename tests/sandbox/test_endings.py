@@ -13,8 +13,9 @@ from agents.sandbox.manifest import Manifest
 
 from app.domain.ids import TurnId
 from app.sandbox import Sandboxes
+from tests.bounds import until
 from tests.sandbox.conftest import Inside, folder_of
-from tests.sandbox.processes import FOR_A_WHILE, sleepers, until
+from tests.sandbox.processes import FOR_A_WHILE, sleepers
 
 pytestmark = pytest.mark.anyio
 
@@ -81,7 +82,7 @@ async def main():
 asyncio.run(main())
 """
     service = await anyio.open_process([sys.executable, "-c", script], cwd=os.getcwd(), stderr=subprocess.PIPE)
-    await until(lambda: service.returncode is not None or list(data.glob("workspaces/turn_*/*/ready")), 20)
+    await until(lambda: service.returncode is not None or list(data.glob("workspaces/turn_*/*/ready")))
     await until(lambda: len(sleepers()) == 2)
     service.send_signal(signal.SIGKILL)
     await service.wait()

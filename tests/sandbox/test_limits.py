@@ -12,8 +12,9 @@ from agents.sandbox.manifest import Manifest
 
 from app.domain.ids import TurnId
 from app.sandbox import Sandboxes, open_sandboxes
+from tests.bounds import until
 from tests.sandbox.conftest import LIMITS, Inside, folder_of
-from tests.sandbox.processes import FOR_A_WHILE, sleepers, until, until_file
+from tests.sandbox.processes import FOR_A_WHILE, sleepers, until_file
 
 pytestmark = pytest.mark.anyio
 

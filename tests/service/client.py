@@ -6,10 +6,10 @@ from typing import Any
 
 import httpx
 
+from tests.bounds import BOUND_S
 from tests.service.sse import EventStream, Frame
 
 JsonObject = dict[str, Any]
-LIMIT_S = 20.0
 
 
 class TurnwireClient:
@@ -22,7 +22,7 @@ class TurnwireClient:
         headers |= {"turnwire-user": user} if user else {}
         self.model = model
         self.http = httpx.AsyncClient(
-            base_url=base_url, headers=headers, timeout=LIMIT_S, trust_env=False, verify=False
+            base_url=base_url, headers=headers, timeout=BOUND_S, trust_env=False, verify=False
         )
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-WAIT_S = 15
+from tests.bounds import BOUND_S
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Collector:
     def wait(self, *names: str, turn_id: str | None = None) -> list[CollectedSpan]:
         """All spans, or those of a turn, once there is one of each of these names."""
         with self.changed:
-            came = self.changed.wait_for(lambda: set(names) <= {s.name for s in self.spans(turn_id)}, WAIT_S)
+            came = self.changed.wait_for(lambda: set(names) <= {s.name for s in self.spans(turn_id)}, BOUND_S)
             assert came, f"{set(names) - {s.name for s in self.spans(turn_id)}} did not come"
         return self.spans(turn_id)
 
     def wait_posts(self) -> list[Post]:
         with self.changed:
-            assert self.changed.wait_for(lambda: bool(self.posts), WAIT_S), "nothing was posted"
+            assert self.changed.wait_for(lambda: bool(self.posts), BOUND_S), "nothing was posted"
         return list(self.posts)
 
     def spans(self, turn_id: str | None = None) -> list[CollectedSpan]:
@@ -84,7 +84,7 @@ def collecting(*, silent: bool = False) -> Iterator[Collector]:
             body = self.rfile.read(int(self.headers.get("content-length", "0")))
             collector.take(Post(self.path, {n.lower(): v for n, v in self.headers.items()}, body))
             if collector.silent:
-                collector.released.wait(WAIT_S * 2)
+                collector.released.wait(3 * BOUND_S)
                 return
             self.send_response(200)
             self.send_header("content-length", "0")

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 import httpx
 
+from tests.bounds import BOUND_S, PROCESS_S
+
 REPOSITORY = Path(__file__).parents[2]
-START_LIMIT_S = 60
-STOP_LIMIT_S = 30
 POLL_S = 0.05
 API_KEY = "sk-scripted-upstream-1234567890"
 """The key that the service sends to the upstream: no answer and no log line may ever show it."""
@@ -73,16 +73,16 @@ class ServiceProcess:
         )
         self._reader = threading.Thread(target=self._read_log, args=(self._process,), daemon=True)
         self._reader.start()
-        self._wait(lambda: self._address is not None, START_LIMIT_S, "said where it listens")
+        self._wait(lambda: self._address is not None, PROCESS_S, "said where it listens")
 
     def wait_ready(self) -> None:
-        deadline = time.monotonic() + START_LIMIT_S
+        deadline = time.monotonic() + PROCESS_S
         while time.monotonic() < deadline:
             if _status(f"{self.base_url}/readyz") == 200:
                 return
             assert self._running, self._story("ended before it was ready")
             threading.Event().wait(POLL_S)
-        raise AssertionError(self._story(f"was not ready within {START_LIMIT_S} s"))
+        raise AssertionError(self._story(f"was not ready within {PROCESS_S} s"))
 
     def kill(self) -> None:
         """SIGKILL, as a crash would be."""
@@ -94,7 +94,7 @@ class ServiceProcess:
         assert self._process
         self._process.send_signal(number)
 
-    def wait(self, limit_s: float = STOP_LIMIT_S) -> int:
+    def wait(self, limit_s: float = PROCESS_S) -> int:
         """The exit code, once the process has ended by itself."""
         assert self._process
         try:
@@ -119,9 +119,14 @@ class ServiceProcess:
         found = (_json(line) for line in list(self.log))
         return [entry for entry in found if entry.get("event") == event]
 
-    def wait_logged(self, event: str, count: int = 1, limit_s: float = 10) -> list[dict[str, Any]]:
-        self._wait(lambda: len(self.entries(event)) >= count, limit_s, f"logged {event!r} {count} times")
-        return self.entries(event)
+    def wait_logged(self, event: str, count: int = 1, **fields: Any) -> list[dict[str, Any]]:
+        """The log's lines of this event and these fields, once there are so many."""
+
+        def found() -> list[dict[str, Any]]:
+            return [entry for entry in self.entries(event) if fields.items() <= entry.items()]
+
+        self._wait(lambda: len(found()) >= count, BOUND_S, f"logged {event!r} {fields} {count} times")
+        return found()
 
     def check_log(self) -> None:
         """Raises AssertionError if the log shows a traceback or the upstream's key."""
@@ -142,9 +147,9 @@ class ServiceProcess:
     def _reap(self) -> int:
         if self._process is None:
             return 0
-        code = self._process.wait(STOP_LIMIT_S)
+        code = self._process.wait(PROCESS_S)
         if self._reader:
-            self._reader.join(STOP_LIMIT_S)
+            self._reader.join(PROCESS_S)
         if self._process.stderr:
             self._process.stderr.close()
         return code
@@ -192,7 +197,7 @@ def _environment(folder: Path, upstream_origin: str, settings: Mapping[str, obje
 
 def _status(url: str) -> int | None:
     try:
-        return httpx.get(url, trust_env=False, timeout=5).status_code
+        return httpx.get(url, trust_env=False, timeout=BOUND_S).status_code
     except httpx.TransportError:
         return None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.store import DataFolder, FolderInUse
+from tests.bounds import BOUND_S
 
 HOLD = """
 import sys
@@ -42,14 +43,14 @@ def test_starting_process_waits_for_the_one_that_stops(tmp_path: Path) -> None:
     acquired = threading.Event()
 
     def start() -> None:
-        with DataFolder(tmp_path, wait_s=10):
+        with DataFolder(tmp_path, wait_s=2 * BOUND_S):
             acquired.set()
 
     starting = threading.Thread(target=start)
     starting.start()
     assert not acquired.is_set()
     holder.release()
-    starting.join(5)
+    starting.join(BOUND_S)
     assert acquired.is_set()
 
 

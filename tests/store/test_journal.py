@@ -27,6 +27,7 @@ from app.store.journal import (
     paths,
 )
 from app.store.writer import CAPACITY
+from tests.bounds import BOUND_S
 from tests.store.scene import ALICE, Scene, batch, event
 
 pytestmark = pytest.mark.anyio
@@ -257,11 +258,11 @@ async def test_full_queue_of_the_writer_loses_no_events(scene: Scene, database: 
 
     def hold(_connection: Connection) -> None:
         begun.set()
-        held.wait(5)
+        held.wait(BOUND_S)
 
     writer = scene.store.writer
     waiting = [writer.submit(hold)]
-    await to_thread.run_sync(begun.wait, 5)
+    await to_thread.run_sync(begun.wait, BOUND_S)
     waiting += [writer.submit(lambda _: None) for _ in range(CAPACITY)]
     with pytest.raises(StoreUnavailable):
         await writer.submit(lambda _: None)

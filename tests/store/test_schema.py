@@ -12,6 +12,7 @@ from app.store import DatabaseTooNew, UnsupportedDatabase, open_store
 from app.store.database import Database, path_of
 from app.store.schema import migrate
 from app.store.tables import metadata
+from tests.bounds import BOUND_S
 
 
 def test_migrations_lead_to_the_tables_of_this_version(database: Path) -> None:
@@ -38,7 +39,7 @@ def test_two_processes_that_start_together_migrate_once(database: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(BOUND_S)
 
     assert _version(database) == "0004"
 

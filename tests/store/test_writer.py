@@ -17,6 +17,7 @@ from app.store import SqliteStore
 from app.store.database import Database, driver
 from app.store.schema import migrate
 from app.store.writer import Writer
+from tests.bounds import BOUND_S
 from tests.store.scene import ALICE, Scene, batch, event, pause_for
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +52,7 @@ async def test_failing_job_does_not_sink_the_others_of_its_commit(database: Path
 
         def hold(_connection: Connection) -> None:
             begun.set()
-            held.wait(5)
+            held.wait(BOUND_S)
 
         def fail(connection: Connection) -> None:
             note("half done", connection)
@@ -61,7 +62,7 @@ async def test_failing_job_does_not_sink_the_others_of_its_commit(database: Path
             note("first", connection)
 
         first = running.submit(hold)
-        await to_thread.run_sync(begun.wait, 5)
+        await to_thread.run_sync(begun.wait, BOUND_S)
         group = [running.submit(partial(note, "first")), running.submit(fail), running.submit(clash)]
         group.append(running.submit(partial(note, "last")))
         held.set()
@@ -83,10 +84,10 @@ async def test_what_waits_together_is_committed_together(database: Path) -> None
 
         def hold(_connection: Connection) -> None:
             begun.set()
-            held.wait(5)
+            held.wait(BOUND_S)
 
         waiting = [running.submit(hold)]
-        await to_thread.run_sync(begun.wait, 5)
+        await to_thread.run_sync(begun.wait, BOUND_S)
         waiting += [running.submit(partial(note, f"{n}")) for n in range(50)]
         assert notes(database) == []
         held.set()
@@ -204,10 +205,10 @@ async def test_more_jobs_than_may_wait_are_refused(database: Path) -> None:
 
         def hold(_connection: Connection) -> None:
             begun.set()
-            held.wait(5)
+            held.wait(BOUND_S)
 
         first = running.submit(hold)
-        await to_thread.run_sync(begun.wait, 5)
+        await to_thread.run_sync(begun.wait, BOUND_S)
         waiting = [running.submit(partial(note, f"{n}")) for n in range(3)]
         with pytest.raises(StoreUnavailable):
             await running.submit(partial(note, "too many"))

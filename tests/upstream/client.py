@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import httpx
 
+from tests.bounds import BOUND_S
+
 JsonObject = dict[str, Any]
 _numbers = itertools.count(1)
 
@@ -39,7 +41,7 @@ class UpstreamControl:
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.base_url = f"{origin}/v1"
-        self._http = httpx.AsyncClient(base_url=origin, timeout=70, trust_env=False, verify=False)
+        self._http = httpx.AsyncClient(base_url=origin, timeout=2 * BOUND_S, trust_env=False, verify=False)
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -56,15 +58,15 @@ class UpstreamControl:
     async def release(self, gate: str) -> None:
         await self._post(f"release/{quote(gate, safe='')}", {})
 
-    async def held(self, gate: str, timeout_s: float = 10) -> None:
+    async def held(self, gate: str, timeout_s: float = BOUND_S) -> None:
         """Return once a reply or a tool waits at the gate."""
         await self.wait(f"held:{gate}", timeout_s=timeout_s)
 
-    async def gone(self, gate: str, timeout_s: float = 10) -> None:
+    async def gone(self, gate: str, timeout_s: float = BOUND_S) -> None:
         """Return once someone who waited at the gate has left it unserved."""
         await self.wait(f"gone:{gate}", timeout_s=timeout_s)
 
-    async def wait(self, event: str, *, model: str | None = None, timeout_s: float = 10) -> float:
+    async def wait(self, event: str, *, model: str | None = None, timeout_s: float = BOUND_S) -> float:
         """Return the monotonic time at which it was seen; raises TimeoutError."""
         query = {"event": event, "timeout": str(timeout_s)} | ({"model": model} if model else {})
         response = await self._http.get("/_control/wait", params=query)

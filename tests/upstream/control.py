@@ -16,12 +16,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tests.bounds import BOUND_S
 from tests.upstream.http import Request, json_answer
 from tests.upstream.records import Records, exchange_json
 from tests.upstream.replay import BODIES, case
 from tests.upstream.script import ANY_MODEL, Script, Scripts
-
-WAIT_LIMIT_S = 60.0
 
 
 class Control:
@@ -68,7 +67,7 @@ class Control:
         true = self._condition(event, what, query.get("model"))
         if true is None:
             return json_answer({"error": f"no such event: {event!r}"}, 404)
-        timeout_s = min(float(query.get("timeout", 5)), WAIT_LIMIT_S)
+        timeout_s = min(float(query.get("timeout", 5)), BOUND_S)
         happened = await self._records.until(true, timeout_s)
         return json_answer({"happened": happened, "at": time.monotonic()}, 200 if happened else 408)
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.bounds import PROCESS_S
+
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -22,4 +24,4 @@ def upstream_process(arguments: Sequence[str] = ()) -> Iterator[str]:
             yield str(json.loads(process.stdout.readline())["base_url"]).removesuffix("/v1")
         finally:
             process.stdin.close()
-            process.wait(timeout=60)  # after an hour it has much to let go of
+            process.wait(timeout=PROCESS_S)  # after an hour it has much to let go of

@@ -10,6 +10,7 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseStreamEvent
 
+from tests.bounds import BOUND_S
 from tests.upstream.brain import Seen, echo
 from tests.upstream.client import Scenario, UpstreamControl
 from tests.upstream.process import upstream_process
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def upstream() -> AsyncIterator[Upstream]:
-    async with asyncio.timeout(30), Upstream(brains={"parrot": echo}) as upstream:
+    async with asyncio.timeout(BOUND_S), Upstream(brains={"parrot": echo}) as upstream:
         yield upstream
 
 

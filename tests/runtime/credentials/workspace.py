@@ -8,6 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
+from tests.bounds import BOUND_S
+
 
 class Workspace:
     """`with Workspace(expires_in=1) as workspace`: `workspace.host`, `workspace.issued` tokens so far."""
@@ -41,7 +43,7 @@ class Workspace:
                 path = self.path.replace("/serving-endpoints", "/v1")
                 headers = {name: self.headers[name] for name in ("authorization", "content-type")}
                 request = urllib.request.Request(f"{workspace.serves}{path}", body, headers)
-                with urllib.request.urlopen(request, timeout=10) as answer:
+                with urllib.request.urlopen(request, timeout=BOUND_S) as answer:
                     data = answer.read()
                 self.send_response(200)
                 self.send_header("content-type", "text/event-stream")
@@ -84,4 +86,4 @@ class Workspace:
     ) -> None:
         self._server.shutdown()
         self._server.server_close()
-        self._thread.join(5)
+        self._thread.join(BOUND_S)
