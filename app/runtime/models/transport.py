@@ -19,7 +19,7 @@ import aiohttp
 
 from app.domain.json_types import JsonObject
 from app.runtime.failures import UpstreamFailure, may_pass, redacted, shown
-from app.runtime.models.arrivals import Arrivals, Connector
+from app.runtime.models.arrivals import Arrivals, Connector, Take
 from app.runtime.models.chat_messages import ReplayReasoning
 from app.runtime.models.decoding import feed_document, feed_frames
 from app.runtime.models.json_frames import NotJson, loads
@@ -41,6 +41,8 @@ STATE_S: Final = 2.0
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RETRY_AFTER_S: Final = 86_400.0
 KEPT_FOR_S: Final = 30.0
+SLICE_BYTES: Final = 16 * 1024
+"""Some eighty deltas: what is decoded in one go."""
 MIB: Final = 1024 * 1024
 _HEADERS: Final = {
     "content-type": "application/json",
@@ -269,12 +271,12 @@ class Upstream:
             return not decoder.done
 
         arrivals = Arrivals(response)
-        more = take(start)
+        more = await in_slices(start, take)
         while more:
             piece = await arrivals.untaken(take)
             if not piece:
                 break
-            more = take(piece)
+            more = await in_slices(piece, take)
         if not decoder.done:
             feed_frames(reader.finish(), decoder)
             return
@@ -363,6 +365,16 @@ def _query_value(value: Any) -> str | list[str]:
     if isinstance(value, list | tuple):
         return [str(v) for v in value]
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def in_slices(piece: bytes, take: Take) -> bool:
+    """Have a piece of any size taken. Between the slices of a large one the loop is for others."""
+    for start in range(0, len(piece), SLICE_BYTES):
+        if start:
+            await asyncio.sleep(0)
+        if not take(piece[start : start + SLICE_BYTES]):
+            return False
+    return True
 
 
 async def _first_bytes(content: aiohttp.StreamReader) -> bytes:

@@ -10,7 +10,14 @@ from agents import ModelSettings
 
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
-from app.runtime.models.transport import FixedEndpoint, Upstream, is_loopback, retry_after
+from app.runtime.models.transport import (
+    SLICE_BYTES,
+    FixedEndpoint,
+    Upstream,
+    in_slices,
+    is_loopback,
+    retry_after,
+)
 from tests.runtime.models.harness import QUICK, ask, exchange, recording, upstream_of
 from tests.runtime.models.loopback import Answer, Loopback, chunk, frames, text_answer
 
@@ -52,6 +59,40 @@ async def test_reads_that_come_in_time_keep_a_slow_stream_alive() -> None:
     _, scope, failure = await exchange(slow, limits=replace(QUICK, first_byte_s=1, idle_s=1))
     assert failure is None
     assert scope.last.text == "x" * 40
+
+
+async def test_a_large_piece_leaves_the_loop_to_others_in_between() -> None:
+    passes = 0
+    taken: list[bytes] = []
+    taken_in: list[int] = []
+
+    def count() -> None:
+        nonlocal passes
+        passes += 1
+        if len(taken) < 6:
+            asyncio.get_running_loop().call_soon(count)
+
+    def take(slice_: bytes) -> bool:
+        taken.append(slice_)
+        taken_in.append(passes)
+        return True
+
+    piece = bytes(range(256)) * (5 * SLICE_BYTES // 256) + b"and some more"
+    count()
+    assert await in_slices(piece, take)
+    assert b"".join(taken) == piece
+    assert len(set(taken_in)) == 6
+
+
+async def test_nothing_is_taken_of_a_large_piece_behind_what_was_enough() -> None:
+    taken: list[bytes] = []
+
+    def take(slice_: bytes) -> bool:
+        taken.append(slice_)
+        return False
+
+    assert not await in_slices(b"x" * 5 * SLICE_BYTES, take)
+    assert len(taken) == 1
 
 
 async def test_a_cut_in_mid_stream_is_a_protocol_failure_and_what_was_shown_stays() -> None:
