@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from bench.cancelling import turns_held
 from bench.figures import Bench, Line, ms, percentile
 from bench.processes import cpu_s, rss_bytes, service
-from bench.reading import Client, Reading, leave
+from bench.reading import Client, Reader, Reading, leave
 
 DELTAS, GAP_S = 250, 0.02
 
@@ -44,22 +45,30 @@ async def memory(bench: Bench) -> AsyncIterator[Line]:
         client = Client(process.base_url)
         for _ in range(20):
             await client.turn("words 20")
-        async with turns_held(client, count):
-            pass  # what the first so many turns make for good is not counted
         idle = rss_bytes(process.pid)
-        async with turns_held(client, count) as readers:
-            turn = (rss_bytes(process.pid) - idle) / count
-            held = rss_bytes(process.pid)
-            others = [await client.listen(readers[0].reading.turn_id) for _ in range(count)]
-            for other in others:
-                await other.has_delta.wait()
-            listener = (rss_bytes(process.pid) - held) / count
-            for other in others:
-                leave(other)
+        # Those that are held before pay for what the first ones make for good.
+        async with turns_held(client, count) as readers, _more_listeners(client, readers[0], count):
+            before = rss_bytes(process.pid)
+            async with turns_held(client, count):
+                turn = (rss_bytes(process.pid) - before) / count
+                before = rss_bytes(process.pid)
+                async with _more_listeners(client, readers[0], count):
+                    listener = (rss_bytes(process.pid) - before) / count
     yield Line(
         "memory of a running turn and its listener", _kib(turn), turn / idle, f"the idle service ({_mib(idle)})"
     )
     yield Line("memory of one listener more", _kib(listener), listener / turn, "a running turn")
+
+
+@asynccontextmanager
+async def _more_listeners(client: Client, first: Reader, count: int) -> AsyncIterator[None]:
+    """So many listeners more on a turn, each of which has its first delta."""
+    others = [await client.listen(first.reading.turn_id) for _ in range(count)]
+    for other in others:
+        await other.has_delta.wait()
+    yield
+    for other in others:
+        leave(other)
 
 
 async def replay(bench: Bench) -> AsyncIterator[Line]:
