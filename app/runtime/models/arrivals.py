@@ -40,7 +40,7 @@ class Connection(ResponseHandler):
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Readers call it for each piece they hand out, paused or not."""
-        if self._reading_paused:
+        if getattr(self, "_reading_paused", True):  # no public name
             super().resume_reading(resume_parser)
 
 
