@@ -29,7 +29,7 @@ def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
     )
     conversations.touch(connection, conversation.key)
     if admission.idempotency is not None:
-        idempotency.add(connection, admission.caller, admission.idempotency, turn.key, 0)
+        idempotency.add_new(connection, admission.caller, admission.idempotency, turn.key, 0)
     stops_others = admission.request.on_conflict in ("cancel", "rollback")
     return Admitted(turn, position, batch, ahead=_active_first(ahead) if stops_others else ())
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, select, update
 
 from app.domain.caller import Caller
 from app.domain.conversation import Page, PageRequest
@@ -14,10 +14,15 @@ from app.domain.pause import Answers, Asked, DecisionKind, Pause, PauseReason
 from app.domain.turn import now, timestamp
 from app.store import cursors
 from app.store.cursors import AnyRow
-from app.store.ownership import owned_by
+from app.store.ownership import owned_by, owner_columns
 from app.store.tables import asked, conversations, turns
 
 _DECIDED: dict[DecisionKind, str] = {"approve": "approved", "reject": "rejected"}
+
+_ADD = insert(asked).prefix_with("OR IGNORE", dialect="sqlite")
+_CHANGE_PENDING = update(asked).where(asked.c.turn_key == bindparam("of_turn"), asked.c.status == "pending")
+_ANSWER = _CHANGE_PENDING.where(asked.c.kind == bindparam("of_kind"), asked.c.id == bindparam("asked_id"))
+_OF_TURN = select(asked).where(asked.c.turn_key == bindparam("of_turn")).order_by(asked.c.key)
 
 
 def add(connection: Connection, turn_key: int, pause: Pause) -> None:
@@ -31,7 +36,7 @@ def add(connection: Connection, turn_key: int, pause: Pause) -> None:
     }
     rows = [fixed | row for row in _rows(pause)]
     if rows:
-        connection.execute(insert(asked).prefix_with("OR IGNORE", dialect="sqlite"), rows)
+        connection.execute(_ADD, rows)
 
 
 def _rows(pause: Pause) -> Iterator[dict[str, Any]]:
@@ -51,20 +56,16 @@ def _rows(pause: Pause) -> Iterator[dict[str, Any]]:
 
 def renew(connection: Connection, turn_key: int, pause: Pause) -> None:
     """What is left of a pause has a new id."""
-    connection.execute(
-        update(asked).where(_pending(turn_key)).values(pause_id=pause.id, expires_at=pause.expires_at)
-    )
+    changes = {"pause_id": pause.id, "expires_at": pause.expires_at}
+    connection.execute(_CHANGE_PENDING, changes | {"of_turn": turn_key})
 
 
 def answer(connection: Connection, turn_key: int, answers: Answers, after: int) -> None:
     """Keep what was answered; an answer that is kept already stays. `after`: its stream begins behind that."""
     for kind, asked_id, status, shown in _answers(answers):
-        which = _pending(turn_key) & (asked.c.kind == kind) & (asked.c.id == asked_id)
-        connection.execute(
-            update(asked)
-            .where(which)
-            .values(status=status, answer=shown, answered_after=after, answered_at=now())
-        )
+        which = {"of_turn": turn_key, "of_kind": kind, "asked_id": asked_id}
+        changes = {"status": status, "answer": shown, "answered_after": after, "answered_at": now()}
+        connection.execute(_ANSWER, which | changes)
 
 
 def _answers(answers: Answers) -> Iterable[tuple[PauseReason, str, str, JsonObject]]:
@@ -79,16 +80,11 @@ def _answers(answers: Answers) -> Iterable[tuple[PauseReason, str, str, JsonObje
 
 def withdraw(connection: Connection, turn_key: int) -> None:
     """The turn has ended: nobody is asked any more."""
-    connection.execute(update(asked).where(_pending(turn_key)).values(status="cancelled"))
-
-
-def _pending(turn_key: int) -> Any:
-    return (asked.c.turn_key == turn_key) & (asked.c.status == "pending")
+    connection.execute(_CHANGE_PENDING, {"of_turn": turn_key, "status": "cancelled"})
 
 
 def of_turn(connection: Connection, turn_key: int) -> list[Asked]:
     """In the order in which it was asked for."""
-    rows = connection.execute(select(asked).where(asked.c.turn_key == turn_key).order_by(asked.c.key))
     return [
         Asked(
             id=row.id,
@@ -98,7 +94,7 @@ def of_turn(connection: Connection, turn_key: int) -> list[Asked]:
             answer=row.answer,
             answered_after=row.answered_after,
         )
-        for row in rows
+        for row in connection.execute(_OF_TURN, {"of_turn": turn_key})
     ]
 
 
@@ -112,14 +108,16 @@ def approvals(connection: Connection, caller: Caller, request: PageRequest, stat
             conversations.c.id.label("conversation_id"),
         )
         .select_from(asked.join(turns).join(conversations))
-        .where(owned_by(turns, caller), asked.c.status == status, asked.c.kind == "approval")
+        .where(owned_by(turns, narrowed=caller.user is not None))
+        .where(asked.c.status == status, asked.c.kind == "approval")
     )
     descending = request.order == "desc"
     if request.cursor is not None:
         (key,) = cursors.decode("approvals", request.cursor, 1)
         query = query.where(asked.c.key < key if descending else asked.c.key > key)
     query = query.order_by(asked.c.key.desc() if descending else asked.c.key).limit(request.limit + 1)
-    return cursors.page_of(connection.execute(query).all(), request.limit, _approval, _cursor)
+    rows = connection.execute(query, owner_columns(caller)).all()
+    return cursors.page_of(rows, request.limit, _approval, _cursor)
 
 
 def _cursor(row: AnyRow) -> str:

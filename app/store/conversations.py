@@ -1,9 +1,10 @@
 """Conversations: found by their caller and id, listed by their newest activity, copied, removed."""
 
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Integer, delete, insert, literal, select, tuple_, update
+from sqlalchemy import Connection, Integer, Select, bindparam, delete, insert, literal, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.caller import Caller
@@ -17,6 +18,11 @@ from app.store.ownership import owned_by, owner_columns, owner_of
 from app.store.tables import conversations, events, microseconds, turns
 
 CHANGEABLE = frozenset({"agent", "metadata"})
+
+_CREATE = insert(conversations).returning(*conversations.c)
+_BY_KEY = select(conversations).where(conversations.c.key == bindparam("conversation_key"))
+_HEAD = select(conversations.c.head_key).where(conversations.c.key == bindparam("conversation_key"))
+_CHANGE = update(conversations).where(conversations.c.key == bindparam("conversation_key"))
 
 
 def create(
@@ -39,16 +45,15 @@ def create(
         "active_at": at,
     }
     try:
-        key = connection.scalars(insert(conversations).returning(conversations.c.key), row).one()
+        return _conversation(connection.execute(_CREATE, row).one())
     except IntegrityError as error:
         raise ConversationExists(
             f"a conversation {conversation_id!r} exists already: use it, or choose another id"
         ) from error
-    return by_key(connection, key)
 
 
 def by_key(connection: Connection, key: int) -> Conversation:
-    row = connection.execute(select(conversations).where(conversations.c.key == key)).one_or_none()
+    row = connection.execute(_BY_KEY, {"conversation_key": key}).one_or_none()
     if row is None:
         raise NotFound("this conversation was deleted")
     return _conversation(row)
@@ -60,14 +65,19 @@ def find(connection: Connection, caller: Caller, conversation_id: str) -> Conver
     Two users of one name may have chosen the same id: without a user, the one that belongs to no user is
     preferred, else the newest.
     """
-    query = (
+    which = owner_columns(caller) | {"conversation_id": conversation_id}
+    row = connection.execute(_find(narrowed=caller.user is not None), which).one_or_none()
+    return None if row is None else _conversation(row)
+
+
+@cache
+def _find(*, narrowed: bool) -> Select[Any]:
+    return (
         select(conversations)
-        .where(owned_by(conversations, caller), conversations.c.id == conversation_id)
+        .where(owned_by(conversations, narrowed=narrowed), conversations.c.id == bindparam("conversation_id"))
         .order_by(conversations.c.caller_user != "", conversations.c.key.desc())
         .limit(1)
     )
-    row = connection.execute(query).one_or_none()
-    return None if row is None else _conversation(row)
 
 
 def get(connection: Connection, caller: Caller, conversation_id: str) -> Conversation:
@@ -80,14 +90,15 @@ def get(connection: Connection, caller: Caller, conversation_id: str) -> Convers
 def page(connection: Connection, caller: Caller, request: PageRequest) -> Page[Conversation]:
     """Newest activity first, whatever order the request names."""
     table = conversations.c
-    query = select(conversations).where(owned_by(conversations, caller))
+    query = select(conversations).where(owned_by(conversations, narrowed=caller.user is not None))
     if request.cursor is not None:
         at, key = cursors.decode("conversations", request.cursor, 2)
         query = query.where(
             tuple_(table.active_at, table.key) < tuple_(literal(at, Integer), literal(key, Integer))
         )
     query = query.order_by(table.active_at.desc(), table.key.desc()).limit(request.limit + 1)
-    return cursors.page_of(connection.execute(query).all(), request.limit, _conversation, _cursor)
+    rows = connection.execute(query, owner_columns(caller)).all()
+    return cursors.page_of(rows, request.limit, _conversation, _cursor)
 
 
 def change(connection: Connection, key: int, changes: dict[str, Any]) -> Conversation:
@@ -95,21 +106,17 @@ def change(connection: Connection, key: int, changes: dict[str, Any]) -> Convers
     if unknown:
         raise ValueError(f"{sorted(unknown)}: cannot be changed")
     if changes:
-        connection.execute(update(conversations).where(conversations.c.key == key).values(**changes))
+        connection.execute(_CHANGE, changes | {"conversation_key": key})
     return by_key(connection, key)
 
 
 def touch(connection: Connection, key: int, **changes: Any) -> None:
     """Note activity, and whatever else changes with it."""
-    connection.execute(
-        update(conversations).where(conversations.c.key == key).values(active_at=now(), **changes)
-    )
+    connection.execute(_CHANGE, changes | {"conversation_key": key, "active_at": now()})
 
 
 def head_of(connection: Connection, key: int) -> int | None:
-    head: int | None = connection.scalars(
-        select(conversations.c.head_key).where(conversations.c.key == key)
-    ).one()
+    head: int | None = connection.scalars(_HEAD, {"conversation_key": key}).one()
     return head
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from app.domain.events import LogEntry
 from app.errors import EventsExpired, StoreUnavailable
@@ -32,6 +32,25 @@ _UNPACKED = (
 )
 _TYPE_AT = len('{"type":"')
 _LARGEST = 2**62
+
+_KEPT = select(turns.c.events_form, turns.c.last_event_id).where(turns.c.key == bindparam("of_turn"))
+_TO_PACK = (
+    select(turns.c.key)
+    .where(turns.c.events_form == "plain", turns.c.ended_at.is_not(None))
+    .order_by(turns.c.ended_at)
+    .limit(1)
+)
+_REMOVE_PLAIN = delete(events).where(
+    events.c.turn_key == bindparam("of_turn"),
+    events.c.first_seq.between(bindparam("begin"), bindparam("end")),
+    events.c.packed.is_(False),
+)
+_ADD_PACKED = insert(events).values(packed=True)
+_MARK_PACKED = (
+    update(turns)
+    .where(turns.c.key == bindparam("of_turn"), turns.c.events_form == "plain")
+    .values(events_form="packed")
+)
 
 PACK_BYTES = 256 * 1024
 PACK_ROWS = 128
@@ -99,8 +118,7 @@ def type_of(data: bytes) -> str:
 
 
 def _check_kept(connection: Connection, turn_key: int, number: int) -> None:
-    query = select(turns.c.events_form, turns.c.last_event_id).where(turns.c.key == turn_key)
-    row = connection.execute(query).one_or_none()
+    row = connection.execute(_KEPT, {"of_turn": turn_key}).one_or_none()
     if row is not None and row.events_form == "expired" and number < row.last_event_id:
         raise EventsExpired("the events of this turn are older than the retention time and were removed")
 
@@ -139,8 +157,7 @@ class Pack:
 
 def turn_to_pack(connection: Connection) -> int | None:
     """An ended turn whose rows are as they were written."""
-    query = select(turns.c.key).where(turns.c.events_form == "plain", turns.c.ended_at.is_not(None))
-    return connection.scalars(query.order_by(turns.c.ended_at).limit(1)).one_or_none()
+    return connection.scalars(_TO_PACK).one_or_none()
 
 
 def next_pack(connection: Connection, turn_key: int, behind: int) -> Pack | None:
@@ -158,24 +175,17 @@ def next_pack(connection: Connection, turn_key: int, behind: int) -> Pack | None
 
 def replace_rows(connection: Connection, pack: Pack) -> None:
     """Put the packed row in the place of the plain ones, if they are still there."""
-    plain = (
-        (events.c.turn_key == pack.turn_key)
-        & events.c.first_seq.between(pack.first_seq, pack.last_seq)
-        & events.c.packed.is_(False)
-    )
-    if not connection.execute(delete(events).where(plain)).rowcount:
+    which = {"of_turn": pack.turn_key, "begin": pack.first_seq, "end": pack.last_seq}
+    if not connection.execute(_REMOVE_PLAIN, which).rowcount:
         return  # expired, or deleted with the conversation
-    connection.execute(
-        insert(events).values(
-            turn_key=pack.turn_key,
-            first_seq=pack.first_seq,
-            last_seq=pack.last_seq,
-            packed=True,
-            body=pack.body,
-        )
-    )
+    row = {
+        "turn_key": pack.turn_key,
+        "first_seq": pack.first_seq,
+        "last_seq": pack.last_seq,
+        "body": pack.body,
+    }
+    connection.execute(_ADD_PACKED, row)
 
 
 def mark_packed(connection: Connection, turn_key: int) -> None:
-    still_plain = (turns.c.key == turn_key) & (turns.c.events_form == "plain")
-    connection.execute(update(turns).where(still_plain).values(events_form="packed"))
+    connection.execute(_MARK_PACKED, {"of_turn": turn_key})

@@ -8,9 +8,8 @@ computed anew only when the head jumps.
 
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Any
 
-from sqlalchemy import Connection, Select, and_, delete, func, insert, select, text, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, select, text, update
 
 from app.domain.conversation import Compaction, NewItem, Page, PageRequest, StoredItem
 from app.domain.ids import ItemId, TurnId
@@ -47,6 +46,20 @@ _UNFOLDED = text(
 )
 _IDS_AT_ONCE = 500
 
+_ADD = insert(items)
+_OWN = and_(items.c.turn_key == bindparam("of_turn"), items.c.stands_at.is_(None))
+"""What a turn has said; its summary is none of it."""
+_OF_TURN = select(items).where(_OWN).order_by(items.c.key)
+_REMOVE_FROM = delete(items).where(_OWN, items.c.key >= bindparam("first_gone"))
+
+_PLACE = func.coalesce(items.c.stands_at, items.c.key)
+_STORED = (
+    select(items, turns.c.id.label("turn_id"))
+    .select_from(items.outerjoin(turns))
+    .where(items.c.conversation_key == bindparam("of_conversation"))
+)
+_VISIBLE = _STORED.where(items.c.superseded.is_(False)).order_by(_PLACE, items.c.key)
+
 
 def add(
     connection: Connection,
@@ -70,7 +83,7 @@ def add(
         for n in new
     ]
     if rows:
-        connection.execute(insert(items), rows)
+        connection.execute(_ADD, rows)
 
 
 def of_turn(connection: Connection, turn_key: int) -> list[NewItem]:
@@ -85,50 +98,47 @@ def replace_of_turn(
     same = sum(1 for _ in takewhile(lambda pair: pair[0][1] == pair[1], zip(old, new, strict=False)))
     gone = [key for key, _ in old[same:]]
     if gone:
-        own = and_(items.c.turn_key == turn_key, items.c.stands_at.is_(None))
-        connection.execute(delete(items).where(own, items.c.key >= gone[0]))
+        connection.execute(_REMOVE_FROM, {"of_turn": turn_key, "first_gone": gone[0]})
     add(connection, conversation_key, turn_key, new[same:])
 
 
 def _with_keys(connection: Connection, turn_key: int) -> list[tuple[int, NewItem]]:
-    own = and_(items.c.turn_key == turn_key, items.c.stands_at.is_(None))
-    query = select(items).where(own).order_by(items.c.key)
-    return [(row.key, NewItem(ItemId(row.id), row.item, row.origin)) for row in connection.execute(query)]
+    rows = connection.execute(_OF_TURN, {"of_turn": turn_key})
+    return [(row.key, NewItem(ItemId(row.id), row.item, row.origin)) for row in rows]
 
 
 def page(connection: Connection, conversation_key: int, request: PageRequest) -> Page[StoredItem]:
     """All items, superseded ones too."""
-    query = _stored(conversation_key)
+    query = _STORED
     descending = request.order == "desc"
     if request.cursor is not None:
         (key,) = cursors.decode("items", request.cursor, 1)
         query = query.where(items.c.key < key if descending else items.c.key > key)
     query = query.order_by(items.c.key.desc() if descending else items.c.key).limit(request.limit + 1)
-    return cursors.page_of(connection.execute(query).all(), request.limit, _item, _cursor)
+    rows = connection.execute(query, {"of_conversation": conversation_key}).all()
+    return cursors.page_of(rows, request.limit, _item, _cursor)
 
 
 def visible(connection: Connection, conversation_key: int) -> list[StoredItem]:
     """What the model sees, in order."""
-    query = _stored(conversation_key).where(items.c.superseded.is_(False))
-    query = query.order_by(func.coalesce(items.c.stands_at, items.c.key), items.c.key)
-    return [_item(row) for row in connection.execute(query)]
+    return [_item(row) for row in connection.execute(_VISIBLE, {"of_conversation": conversation_key})]
 
 
 def unfolded(connection: Connection, conversation_key: int, head: int | None) -> list[StoredItem]:
     """What the model would see if nothing had been compacted, in order."""
     keys = connection.scalars(_UNFOLDED, {"head": head, "conversation": conversation_key}).all()
-    found = {row.key: _item(row) for row in connection.execute(_stored(conversation_key))}
+    rows = connection.execute(_STORED, {"of_conversation": conversation_key})
+    found = {row.key: _item(row) for row in rows}
     return [found[key] for key in sorted(keys)]
 
 
 def compact(connection: Connection, conversation_key: int, turn_key: int, compaction: Compaction) -> None:
     """Put a turn's summary in the place of items before it."""
     found: list[tuple[int, int]] = []
-    place = func.coalesce(items.c.stands_at, items.c.key)
     for start in range(0, len(compaction.compacted), _IDS_AT_ONCE):
         ids = compaction.compacted[start : start + _IDS_AT_ONCE]
         here = and_(items.c.conversation_key == conversation_key, items.c.id.in_(ids))
-        found += [(key, at) for key, at in connection.execute(select(items.c.key, place).where(here))]
+        found += [(key, at) for key, at in connection.execute(select(items.c.key, _PLACE).where(here))]
         connection.execute(update(items).where(here).values(superseded=True))
     if found:
         rows = [{"item_key": key, "turn_key": turn_key} for key, _ in found]
@@ -152,11 +162,6 @@ def mark_superseded(connection: Connection, conversation_key: int, head: int | N
 def copy_history(connection: Connection, source_key: int, copy_key: int, head: int | None) -> None:
     """Give a conversation the items that are visible from `head` in another one, as items without a turn."""
     connection.execute(_COPY, {"head": head, "conversation": source_key, "copy": copy_key})
-
-
-def _stored(conversation_key: int) -> Select[Any]:
-    query = select(items, turns.c.id.label("turn_id")).select_from(items.outerjoin(turns))
-    return query.where(items.c.conversation_key == conversation_key)
 
 
 def _cursor(row: AnyRow) -> str:

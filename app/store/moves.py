@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, insert, select, update
+from sqlalchemy import Connection, Update, bindparam, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.conversation import Conversation
@@ -17,6 +17,15 @@ from app.store import asked, conversations, events, items, turns
 from app.store.cursors import AnyRow
 from app.store.ownership import owner_columns
 from app.store.tables import turns as table
+
+_THIS = table.c.key == bindparam("turn_key")
+_INSERT = insert(table).returning(table.c.key)
+_CHANGE = update(table).where(_THIS)
+_MOVE = _CHANGE.where(table.c.status == bindparam("earlier_status"))
+_RUN_AGAIN = _MOVE.values(attempt=table.c.attempt + 1)
+_CONVERSATION_KEY = select(table.c.conversation_key).where(_THIS)
+_CANCEL = select(table.c.ended_at, table.c.cancel).where(_THIS)
+_BEFORE_END = select(table.c.status, table.c.parent_key, table.c.previous_head_key).where(_THIS)
 
 
 def new_turn(
@@ -52,9 +61,7 @@ def new_turn(
 def record(connection: Connection, key: int, batch: EventBatch) -> None:
     """Add events and items of a running turn."""
     events.add(connection, key, batch.entries)
-    conversation_key = connection.scalars(
-        select(table.c.conversation_key).where(table.c.key == key)
-    ).one_or_none()
+    conversation_key = connection.scalars(_CONVERSATION_KEY, {"turn_key": key}).one_or_none()
     if conversation_key is None:
         raise NotFound("this turn was deleted")
     items.add(connection, conversation_key, key, batch.items)
@@ -94,7 +101,7 @@ def insert_new(
         "attempt": turn.runs,
     }
     try:
-        key = connection.scalars(insert(table).returning(table.c.key), row).one()
+        key = connection.scalars(_INSERT, row).one()
     except IntegrityError as error:
         raise in_progress(turns.active(connection, turn.conversation_key)) from error
     turn = replace(turn, key=key)
@@ -123,10 +130,9 @@ def start(connection: Connection, turn: Turn, batch: EventBatch, *, owner: str) 
         "runs": max(turn.runs, 1),
         "started_at": turn.started_at or now(),
         "owner": owner,
-        "attempt": table.c.attempt + 1,
     }
     try:
-        if not _move(connection, turn, "queued", changes):
+        if not _move(connection, turn, "queued", changes, by=_RUN_AGAIN):
             return False
     except IntegrityError:
         return False
@@ -174,9 +180,8 @@ def resume(connection: Connection, turn: Turn, answers: Answers, batch: EventBat
         "pause": None,
         "answers": answers.as_json(),
         "owner": owner,
-        "attempt": table.c.attempt + 1,
     }
-    if not _move(connection, turn, "paused", changes):
+    if not _move(connection, turn, "paused", changes, by=_RUN_AGAIN):
         return False
     asked.answer(connection, turn.key, answers, _answered_after(turn, batch))
     _record(connection, turn, batch)
@@ -185,21 +190,20 @@ def resume(connection: Connection, turn: Turn, answers: Answers, batch: EventBat
 
 def request_cancel(connection: Connection, key: int, cancel: Cancel) -> Cancel | None:
     """The first cancel holds, but an `after_step` gives way to another mode. None: the turn has ended."""
-    row = connection.execute(select(table.c.ended_at, table.c.cancel).where(table.c.key == key)).one_or_none()
+    row = connection.execute(_CANCEL, {"turn_key": key}).one_or_none()
     if row is None or row.ended_at is not None:
         return None
     earlier = row.cancel and Cancel.from_json(row.cancel)
     if earlier and (earlier.mode != "after_step" or cancel.mode == "after_step"):
         return earlier
-    connection.execute(update(table).where(table.c.key == key).values(cancel=cancel.as_json()))
+    _change(connection, key, {"cancel": cancel.as_json()})
     return cancel
 
 
 def settle(connection: Connection, settlement: Settlement) -> None:
     """The end of a turn: its row, its items, its last events, and where the conversation's history leads."""
     turn = settlement.turn
-    query = select(table.c.status, table.c.parent_key, table.c.previous_head_key).where(table.c.key == turn.key)
-    before = connection.execute(query).one_or_none()
+    before = connection.execute(_BEFORE_END, {"turn_key": turn.key}).one_or_none()
     if before is None:
         raise NotFound("this turn was deleted")
     changes = _progress(turn, settlement.batch) | {
@@ -211,7 +215,7 @@ def settle(connection: Connection, settlement: Settlement) -> None:
         "owner": None,
         "ended_at": turn.ended_at or now(),
     }
-    connection.execute(update(table).where(table.c.key == turn.key).values(**changes))
+    _change(connection, turn.key, changes)
     asked.withdraw(connection, turn.key)
     _settle_history(connection, settlement, before)
     events.add(connection, turn.key, settlement.batch.entries)
@@ -230,7 +234,7 @@ def _settle_history(connection: Connection, settlement: Settlement, before: AnyR
         # It never became the head. What follows it as `after_turn` follows the history that it waited for.
         if not turn.request.edits_history:
             head = conversations.head_of(connection, turn.conversation_key)
-            connection.execute(update(table).where(table.c.key == turn.key).values(parent_key=head))
+            _change(connection, turn.key, {"parent_key": head})
     elif settlement.rollback:
         changes["head_key"] = before.previous_head_key
     conversations.touch(connection, turn.conversation_key, **changes)
@@ -244,16 +248,22 @@ def _take_head(connection: Connection, turn: Turn) -> None:
     changes: dict[str, Any] = {"previous_head_key": head}
     if not turn.request.edits_history:
         changes["parent_key"] = head
-    connection.execute(update(table).where(table.c.key == turn.key).values(**changes))
+    _change(connection, turn.key, changes)
     conversations.touch(connection, turn.conversation_key, head_key=turn.key)
     if turn.request.edits_history:
         items.mark_superseded(connection, turn.conversation_key, turn.key)
 
 
-def _move(connection: Connection, turn: Turn, status: TurnStatus, changes: dict[str, Any]) -> bool:
+def _change(connection: Connection, key: int, changes: dict[str, Any]) -> None:
+    connection.execute(_CHANGE, changes | {"turn_key": key})
+
+
+def _move(
+    connection: Connection, turn: Turn, status: TurnStatus, changes: dict[str, Any], by: Update = _MOVE
+) -> bool:
     """Change the row if the turn still has that status."""
-    is_so = and_(table.c.key == turn.key, table.c.status == status)
-    return connection.execute(update(table).where(is_so).values(**changes)).rowcount == 1
+    which = {"turn_key": turn.key, "earlier_status": status}
+    return connection.execute(by, changes | which).rowcount == 1
 
 
 def _record(connection: Connection, turn: Turn, batch: EventBatch) -> None:
