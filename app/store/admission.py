@@ -27,7 +27,6 @@ def admit(connection: Connection, admission: Admission, owner: str) -> Admitted:
         owner=owner,
         parent_key=_parent(connection, conversation, admission),
     )
-    conversations.touch(connection, conversation.key)
     if admission.idempotency is not None:
         idempotency.add_new(connection, admission.caller, admission.idempotency, turn.key, 0)
     stops_others = admission.request.on_conflict in ("cancel", "rollback")

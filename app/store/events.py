@@ -153,6 +153,8 @@ class Pack:
     first_seq: int
     last_seq: int
     body: bytes
+    is_last: bool
+    """No row of the turn is behind."""
 
 
 def turn_to_pack(connection: Connection) -> int | None:
@@ -170,11 +172,13 @@ def next_pack(connection: Connection, turn_key: int, behind: int) -> Pack | None
         size += len(rows[taken][2])
         taken += 1
     body = zlib.compress(b"\n".join(row[2] for row in rows[:taken]))
-    return Pack(turn_key, rows[0][0], rows[taken - 1][1], body)
+    return Pack(turn_key, rows[0][0], rows[taken - 1][1], body, is_last=taken == len(rows) < PACK_ROWS)
 
 
 def replace_rows(connection: Connection, pack: Pack) -> None:
     """Put the packed row in the place of the plain ones, if they are still there."""
+    if pack.is_last:
+        mark_packed(connection, pack.turn_key)
     which = {"of_turn": pack.turn_key, "begin": pack.first_seq, "end": pack.last_seq}
     if not connection.execute(_REMOVE_PLAIN, which).rowcount:
         return  # expired, or deleted with the conversation

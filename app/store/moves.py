@@ -89,6 +89,7 @@ def insert_new(
         "request": turn.request.model_dump(exclude_unset=True, exclude={"input"}),
         "edits": turn.request.edits_history,
         "parent_key": parent_key,
+        "previous_head_key": None,
         "output_text": "",
         "runs": turn.runs,
         "last_event_id": 0,
@@ -100,6 +101,8 @@ def insert_new(
         "owner": owner if running else None,
         "attempt": turn.runs,
     }
+    if running:
+        row |= _followed(connection, turn)
     try:
         key = connection.scalars(_INSERT, row).one()
     except IntegrityError as error:
@@ -107,6 +110,8 @@ def insert_new(
     turn = replace(turn, key=key)
     if running:
         _take_head(connection, turn)
+    else:
+        conversations.touch(connection, turn.conversation_key)
     batch = first_batch(turn)
     _record(connection, turn, batch)
     return replace(turn, last_event_id=_last_event(turn, batch)), batch
@@ -136,6 +141,7 @@ def start(connection: Connection, turn: Turn, batch: EventBatch, *, owner: str) 
             return False
     except IntegrityError:
         return False
+    _change(connection, turn.key, _followed(connection, turn))
     _take_head(connection, turn)
     _record(connection, turn, batch)
     return True
@@ -242,13 +248,15 @@ def _settle_history(connection: Connection, settlement: Settlement, before: AnyR
         items.mark_superseded(connection, turn.conversation_key, before.previous_head_key)
 
 
-def _take_head(connection: Connection, turn: Turn) -> None:
-    """The turn begins to run: history leads to it now, from the turn it follows."""
+def _followed(connection: Connection, turn: Turn) -> dict[str, int | None]:
+    """What a turn that begins to run comes after: the head as it is. An edit's parent is chosen already."""
     head = conversations.head_of(connection, turn.conversation_key)
-    changes: dict[str, Any] = {"previous_head_key": head}
-    if not turn.request.edits_history:
-        changes["parent_key"] = head
-    _change(connection, turn.key, changes)
+    edits = turn.request.edits_history
+    return {"previous_head_key": head} if edits else {"previous_head_key": head, "parent_key": head}
+
+
+def _take_head(connection: Connection, turn: Turn) -> None:
+    """History leads to the turn from now on."""
     conversations.touch(connection, turn.conversation_key, head_key=turn.key)
     if turn.request.edits_history:
         items.mark_superseded(connection, turn.conversation_key, turn.key)

@@ -60,13 +60,20 @@ class Packer:
 
     def _pack_all(self, connection: Connection) -> None:
         while not self._stopping and (turn_key := events.turn_to_pack(connection)) is not None:
-            behind = 0
-            while not self._stopping and (pack := events.next_pack(connection, turn_key, behind)):
-                self._write(partial(events.replace_rows, pack=pack))
-                behind = pack.last_seq
-            if not self._stopping:
-                self._write(partial(events.mark_packed, turn_key=turn_key))
+            self._pack(connection, turn_key)
         self.idle.set()
+
+    def _pack(self, connection: Connection, turn_key: int) -> None:
+        behind = 0
+        while not self._stopping:
+            pack = events.next_pack(connection, turn_key, behind)
+            if pack is None:
+                self._write(partial(events.mark_packed, turn_key=turn_key))
+                return
+            self._write(partial(events.replace_rows, pack=pack))
+            if pack.is_last:
+                return
+            behind = pack.last_seq
 
     def _write(self, work: Work[Any]) -> None:
         pause = threading.Event()
