@@ -58,7 +58,7 @@ class Metrics:
         self._resumes = counter("listener_resumes", "Listeners that came back with a last event id")
         self._listeners = Gauge("turnwire_listeners", "Streams that are open", registry=registry)
         self._stalls = counter("listener_stalls", "Listeners cut because they took nothing")
-        self._upstream_errors = counter("upstream_errors", "Turns that failed by their upstream", "code")
+        self._upstream_errors = counter("upstream_errors", "Requests to models' servers that failed", "code")
         self._tokens = counter("tokens", "Tokens that upstreams reported", "model", "kind")
         self._gauges: dict[GaugeName, Gauge] = {
             name: Gauge(f"turnwire_{name}", text, registry=registry) for name, text in _GAUGES.items()

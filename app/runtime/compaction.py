@@ -22,7 +22,7 @@ from app.domain.json_types import Item
 from app.domain.ports import RunControl, RunJob
 from app.domain.turn import now
 from app.domain.usage import UNREPORTED, TokenCounts, Usage
-from app.runtime.failures import turn_error
+from app.runtime.failures import UpstreamFailure, turn_error
 from app.runtime.models.compact import compacted
 from app.runtime.models.model import UpstreamModel
 from app.runtime.observer import current_scope
@@ -133,7 +133,9 @@ class Compactor:
         await frame.permit(model.model, None, items, [])
         try:
             reply = await compacted(upstream, model.sent_as, items)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, UpstreamFailure):
+                frame.turn.sink.upstream_failed(error.code)
             frame.count(model.model, UNREPORTED)
             raise
         if reply is None:

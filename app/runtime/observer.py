@@ -62,6 +62,11 @@ class ModelCallObserver(Protocol):
 
     def warn(self, code: str, message: str) -> None: ...
 
+    def request_failed(self, code: str) -> None:
+        """A request of this call has failed, by this code of turn errors; for the figures, once each. Whether
+        another one follows is told by `attempt_failed` or `failed`."""
+        ...
+
     def attempt_failed(self, counts: TokenCounts | None) -> None:
         """A request ended without a response and another one follows: what was open is closed as partial."""
         ...

@@ -134,6 +134,9 @@ class ModelCall:
     def warn(self, code: str, message: str) -> None:
         self._frame.warn(code, message)
 
+    def request_failed(self, code: str) -> None:
+        self._frame.turn.sink.upstream_failed(code)
+
     def attempt_failed(self, counts: TokenCounts | None) -> None:
         self._close_open()
         self._frame.spend(self._step, self._model, counts or UNREPORTED)

@@ -85,6 +85,7 @@ class Execution:
         *,
         on_ended: Callable[[LiveTurn, Turn], None],
         on_lost: Callable[[Turn], None],
+        on_upstream_failed: Callable[[str], None],
     ) -> None:
         self._store = store
         self._logs = logs
@@ -92,6 +93,7 @@ class Execution:
         self._limits = limits
         self._on_ended = on_ended
         self._on_lost = on_lost
+        self._on_upstream_failed = on_upstream_failed
         self._live: dict[TurnId, LiveTurn] = {}
         self._tasks: TaskGroup | None = None
         self._queue_locks: WeakValueDictionary[int, anyio.Lock] = WeakValueDictionary()
@@ -156,6 +158,7 @@ class Execution:
 
     def begin(self, live: LiveTurn, resumption: Resumption | None = None) -> None:
         """Run a turn that is `running` in the store, in a task of its own."""
+        live.on_upstream_failed = self._on_upstream_failed
         self.spawn(self._run_to_end, live, resumption)
 
     async def _run_to_end(self, live: LiveTurn, resumption: Resumption | None) -> None:

@@ -34,6 +34,9 @@ class LiveTurn:
         """Set when the turn has ended or paused, and everybody may know."""
         self.began_at = time.monotonic()
         self.first_text_after_s: float | None = None
+        self.on_upstream_failed: Callable[[str], None] = lambda code: None
+        self.upstream_failures: set[str] = set()
+        """The codes by which requests to models' servers have failed in this run."""
         self._scope = anyio.CancelScope()
         self._over = False
         self._callbacks: list[Callable[[CancelMode], None]] = []
@@ -76,6 +79,10 @@ class LiveTurn:
 
     def spent(self, cost: Usage, *, top_level: bool) -> None:
         self.ledger.spend(cost, top_level=top_level)
+
+    def upstream_failed(self, code: str) -> None:
+        self.upstream_failures.add(code)
+        self.on_upstream_failed(code)
 
     # RunControl
 

@@ -49,7 +49,13 @@ class TurnManager(Conversations):
         self._limits = limits
         self._measures = measures
         self._execution = Execution(
-            store, logs, runtime, limits, on_ended=measures.turn_ended, on_lost=self._lost
+            store,
+            logs,
+            runtime,
+            limits,
+            on_ended=measures.turn_ended,
+            on_lost=self._lost,
+            on_upstream_failed=measures.upstream_failed,
         )
         places = Places(self._execution, limits)
         self._admissions = Admissions(

@@ -3,14 +3,16 @@
 import logging
 from collections.abc import Callable
 
-from app.domain.turn import CancelMode, Turn, TurnError
+from app.domain.turn import CancelMode, Turn
 from app.domain.usage import Price
 from app.observability.metrics import Metrics, TokenKind
 from app.turns.live import LiveTurn
 
 logger = logging.getLogger(__name__)
 
-_UPSTREAM_CODES = frozenset({"rate_limited", "empty_completion", "incomplete", "content_filtered"})
+_UPSTREAM_CODES = frozenset(
+    {"rate_limited", "empty_completion", "incomplete", "content_filtered", "context_length_exceeded"}
+)
 
 
 PriceOf = Callable[[str], Price | None]
@@ -44,9 +46,15 @@ class TurnMeasures:
         if live.first_text_after_s is not None:
             self._metrics.first_token(turn.agent, live.first_text_after_s)
         self._count_tokens(turn)
-        if turn.error is not None and _is_upstreams(turn.error):
-            self._metrics.upstream_error(turn.error.code)
+        if turn.error is not None and turn.error.code not in live.upstream_failures:
+            # The SDK, too, finds answers that cannot be used, and calls that take too long.
+            self.upstream_failed(turn.error.code)
         logger.info("turn.ended", extra=_line(live, turn, seconds, self._cost(turn)))
+
+    def upstream_failed(self, code: str) -> None:
+        """Count a failure by this turn error code, if it is one of an upstream's."""
+        if code.startswith("upstream_") or code in _UPSTREAM_CODES:
+            self._metrics.upstream_error(code)
 
     def _cost(self, turn: Turn) -> float | None:
         """What the turn's calls of models with a price have cost together; None if none has one."""
@@ -65,10 +73,6 @@ class TurnMeasures:
             }
             for kind, count in kinds.items():
                 self._metrics.tokens(model, kind, count)
-
-
-def _is_upstreams(error: TurnError) -> bool:
-    return error.code.startswith("upstream_") or error.code in _UPSTREAM_CODES
 
 
 def _line(live: LiveTurn, turn: Turn, seconds: float | None, cost: float | None) -> dict[str, object]:

@@ -15,6 +15,7 @@ from tests.upstream.client import Received, Scenario
 pytestmark = pytest.mark.anyio
 COMPACTING = {"TURNWIRE_COMPACT_AT": 0.8, "TURNWIRE_CONTEXT_WINDOW": 1000, "TURNWIRE_UPSTREAM_RETRIES": 0}
 FULL = {"input_tokens": 790, "output_tokens": 10}
+BROKEN = {"status": 500, "body": {"error": {"message": "no"}}}
 NO_ROUTE = {"status": 404, "body": {"error": {"message": "no such route"}}}
 SUMMARY = ("user", "Summary of the conversation so far:\n\nOne, then two.")
 
@@ -67,6 +68,11 @@ async def ended(client: TurnwireClient, turn: JsonObject) -> tuple[JsonObject, l
 
 def events(frames: list[Frame], kind: str) -> list[JsonObject]:
     return [frame.data for frame in frames if frame.type == kind]
+
+
+async def errors(client: TurnwireClient, code: str) -> float:
+    """How many requests have failed so, as `/metrics` says."""
+    return (await client.figures()).get(f'turnwire_upstream_errors_total{{code="{code}"}}', 0)
 
 
 def compaction(*items: JsonObject) -> JsonObject:
@@ -142,20 +148,27 @@ async def test_below_the_share_nothing_is_compacted(client: TurnwireClient, scen
 
 
 @pytest.mark.parametrize(
-    ("reply", "requests"),
+    ("reply", "requests", "code"),
     [
-        pytest.param({"status": 500, "body": {"error": {"message": "no"}}}, 2, id="an error"),
-        pytest.param({"text": "", "usage": {"input_tokens": 5, "output_tokens": 0}}, 3, id="nothing said"),
+        pytest.param(BROKEN, 2, "upstream_error", id="an error"),
+        pytest.param(
+            {"text": "", "usage": {"input_tokens": 5, "output_tokens": 0}},
+            3,
+            "empty_completion",
+            id="nothing said",
+        ),
     ],
 )
 async def test_a_failure_is_a_warning_and_the_turn_goes_on_with_everything(
-    client: TurnwireClient, scenario: Scenario, reply: JsonObject, requests: int
+    client: TurnwireClient, scenario: Scenario, reply: JsonObject, requests: int, code: str
 ) -> None:
     conversation = await grown(client, scenario)
+    before = await errors(client, code)
     await scenario.script(*[reply] * (requests - 1), {"text": "4"})
     turn, frames = await ended(client, await client.run("four", conversation=conversation))
     assert turn["output_text"] == "4"
     assert "compaction_failed" in [w["code"] for w in events(frames, "warning")]
+    assert await errors(client, code) - before == requests - 1
     assert events(frames, "history.compacted") == []
     assert len(sent((await scenario.last_request()).history)) == 7
     assert turn["usage"]["requests"] == requests
@@ -314,10 +327,10 @@ async def test_where_a_responses_upstream_has_no_compaction_the_model_is_asked(
 
 
 @pytest.mark.parametrize(
-    "broken", [{"status": 500, "body": {"error": {"message": "no"}}}, {"body": {"output": []}}]
+    ("broken", "code"), [(BROKEN, "upstream_error"), ({"body": {"output": []}}, "upstream_protocol")]
 )
 async def test_a_compaction_that_fails_at_the_provider_is_a_warning(
-    tmp_path_factory: pytest.TempPathFactory, upstream_origin: str, scenario: Scenario, broken: Any
+    tmp_path_factory: pytest.TempPathFactory, upstream_origin: str, scenario: Scenario, broken: Any, code: str
 ) -> None:
     folder = tmp_path_factory.mktemp("compacting-broken")
     with ServiceProcess(folder, upstream_origin, TURNWIRE_MODEL_API="responses", **COMPACTING) as service:
@@ -327,6 +340,7 @@ async def test_a_compaction_that_fails_at_the_provider_is_a_warning(
         turn, frames = await ended(client, await client.run("four", conversation=conversation))
         assert turn["output_text"] == "4"
         assert [w["code"] for w in events(frames, "warning")] == ["compaction_failed"]
+        assert await errors(client, code) == 1
         assert turn["usage"]["unreported_requests"] == 1
         await client.aclose()
 

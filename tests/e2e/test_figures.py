@@ -79,3 +79,56 @@ async def test_upstream_errors_by_code(hasty_client: TurnwireClient, scenario: S
         await scenario.script({"status": status, "body": {"error": {"message": "no"}}})
         turn = await hasty_client.run("hello")
     assert turn["error"]["code"] == code
+
+
+FAILING = {"status": 500, "headers": {"retry-after": "0"}, "body": {"error": {"message": "no"}}}
+SILENT = {"text": "", "usage": {"input_tokens": 5, "output_tokens": 0}}
+ERRORS = 'upstream_errors_total{{code="{}"}}'.format
+
+
+async def test_upstream_errors_that_a_retry_mended(client: TurnwireClient, scenario: Scenario) -> None:
+    async with moved(client, **{ERRORS("upstream_error"): 1, ERRORS("rate_limited"): 1}):
+        await scenario.script(FAILING, FAILING | {"status": 429}, {"text": "At last."})
+        turn = await client.run("hello")
+    assert (turn["status"], turn["output_text"]) == ("completed", "At last.")
+
+
+async def test_upstream_errors_that_no_retry_mended(client: TurnwireClient, scenario: Scenario) -> None:
+    async with moved(client, **{ERRORS("upstream_error"): 4}):
+        await scenario.script(*[FAILING] * 4)
+        turn = await client.run("hello")
+    assert turn["error"]["code"] == "upstream_error"
+    assert len(await scenario.requests()) == 4
+
+
+@pytest.mark.parametrize("silent", [1, 2])
+async def test_answers_without_content_are_upstream_errors(
+    client: TurnwireClient, scenario: Scenario, silent: int
+) -> None:
+    async with moved(client, **{ERRORS("empty_completion"): silent}):
+        await scenario.script(*[SILENT] * silent, {"text": "At last."})
+        turn = await client.run("hello")
+    assert turn["status"] == {1: "completed", 2: "failed"}[silent]
+
+
+async def test_upstream_errors_of_nested_agents(hasty_client: TurnwireClient, scenario: Scenario) -> None:
+    call = {"name": "ask_helper", "arguments": {"input": "?"}}
+    async with moved(hasty_client, **{ERRORS("upstream_error"): 1}):
+        await scenario.script({"tool_calls": [call]}, FAILING, {"text": "Without help."})
+        turn = await hasty_client.run("hello", agent="boss")
+    assert turn["output_text"] == "Without help."
+
+
+async def test_what_ends_a_turn_is_no_upstream_error_if_it_is_ours(
+    hasty_client: TurnwireClient, scenario: Scenario
+) -> None:
+    before = await hasty_client.figures()
+    await scenario.script({"tool_calls": [{"name": "breaks_hard", "arguments": {"q": "kelp"}}]})
+    turn = await hasty_client.run("hello", agent="worker")
+    after = await hasty_client.figures()
+    assert turn["status"] == "failed"
+    assert errors_in(after) == errors_in(before)
+
+
+def errors_in(figures: dict[str, float]) -> dict[str, float]:
+    return {n: v for n, v in figures.items() if n.startswith("turnwire_upstream_errors_total")}

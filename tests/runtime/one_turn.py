@@ -90,6 +90,9 @@ class Told:
     def spent(self, cost: Usage, *, top_level: bool) -> None:
         """Costs are another test's."""
 
+    def upstream_failed(self, code: str) -> None:
+        """Failures are counted by another test."""
+
     async def committed(self) -> None:
         """Nothing is stored here."""
 

@@ -105,7 +105,13 @@ async def stage(folder: Path, limits: TurnLimits = LIMITS) -> AsyncIterator[Stag
         logs = EventLogs(shown, window_bytes=1000)
         runtime = cast(Runtime, runs)
         execution = Execution(
-            shown, logs, runtime, limits, on_ended=lambda live, turn: None, on_lost=lambda turn: None
+            shown,
+            logs,
+            runtime,
+            limits,
+            on_ended=lambda live, turn: None,
+            on_lost=lambda turn: None,
+            on_upstream_failed=lambda code: None,
         )
         execution.attach(tasks)
         places = Places(execution, limits)

@@ -29,7 +29,13 @@ async def test_a_turn_that_was_paused_and_runs_again_once_it_is_looked_at_is_can
     async with open_store(tmp_path / "db", owner="test") as store, anyio.create_task_group() as tasks:
         logs = EventLogs(store, window_bytes=1000)
         execution = Execution(
-            store, logs, NOTHING_RUNS, LIMITS, on_ended=lambda live, turn: None, on_lost=lambda turn: None
+            store,
+            logs,
+            NOTHING_RUNS,
+            LIMITS,
+            on_ended=lambda live, turn: None,
+            on_lost=lambda turn: None,
+            on_upstream_failed=lambda code: None,
         )
         execution.attach(tasks)
         places = Places(execution, LIMITS)

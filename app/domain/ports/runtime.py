@@ -31,6 +31,11 @@ class EventSink(Protocol):
         """Report at once what a model call has cost; its `step.completed` says it again, and may never come."""
         ...
 
+    def upstream_failed(self, code: str) -> None:
+        """Report a request to a model's server that failed, by the code that would end the turn, whether it is
+        sent again or not; once each."""
+        ...
+
     async def committed(self) -> None:
         """Return once everything reported so far is durable: awaited before a step's tools run."""
         ...

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from app.domain.json_types import Item, JsonObject
 from app.domain.usage import TokenCounts
-from app.runtime.failures import UpstreamFailure
+from app.runtime.failures import UpstreamFailure, turn_error
 from app.runtime.models.model import UpstreamModel
 from app.runtime.models.null_observer import NullObserver
 from app.runtime.models.outgoing import OUR_IDS, as_items, call_ids, is_light
@@ -206,6 +206,8 @@ class _Tap:
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
         if self._reply is None:
+            if isinstance(error, Exception):
+                self._observer.request_failed(turn_error(error).code)
             counts = error.counts if isinstance(error, UpstreamFailure) else self._decoder.counts
             self._observer.failed(counts)
 

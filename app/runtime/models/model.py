@@ -223,6 +223,7 @@ class _Call:
             reply = finish(decoder)
         except UpstreamFailure as failure:
             failure.counts = failure.counts or decoder.counts
+            self._observer.request_failed(failure.code)
             if isinstance(failure, CutShort) and not decoder.shown and self._asks_once_more(decoder.counts):
                 return None
             if not await self._may_go_on(failure, decoder):
@@ -279,10 +280,12 @@ class _Call:
 
     def _accepts_empty(self, reply: Reply) -> bool:
         """An empty answer is asked for once more; then it counts if it was billed, else the call fails."""
-        if self._asks_once_more(reply.counts):
-            return False
-        if reply.counts is not None and reply.counts.output_tokens > 0:
+        asks_once_more = self._asks_once_more(reply.counts)
+        if not asks_once_more and reply.counts is not None and reply.counts.output_tokens > 0:
             return True
+        self._observer.request_failed("empty_completion")
+        if asks_once_more:
+            return False
         raise UpstreamFailure("empty_completion", "The model answered nothing, twice", counts=reply.counts)
 
     def _asks_once_more(self, counts: TokenCounts | None) -> bool:

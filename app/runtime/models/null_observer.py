@@ -56,6 +56,9 @@ class NullObserver:
     def warn(self, code: str, message: str) -> None:
         pass
 
+    def request_failed(self, code: str) -> None:
+        pass
+
     def attempt_failed(self, counts: TokenCounts | None) -> None:
         pass
 

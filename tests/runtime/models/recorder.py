@@ -23,6 +23,7 @@ class Recorder:
     counts: TokenCounts | None = None
     failures: list[TokenCounts | None] = field(default_factory=list)
     attempts: list[TokenCounts | None] = field(default_factory=list)
+    failed_requests: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._ids = NullObserver(self.taken)
@@ -88,6 +89,9 @@ class Recorder:
 
     def warn(self, code: str, message: str) -> None:
         self.told.append(("warning", code, message))
+
+    def request_failed(self, code: str) -> None:
+        self.failed_requests.append(code)
 
     def attempt_failed(self, counts: TokenCounts | None) -> None:
         self.told.append(("attempt failed", counts))

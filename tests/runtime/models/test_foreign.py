@@ -139,6 +139,7 @@ async def test_a_foreign_stream_that_is_cut_has_its_code() -> None:
             await Runner.run(agent, "Go.", run_config=CONFIG)
     assert turn_error(caught.value).code == "rate_limited"
     assert len(scope.last.failures) == 1
+    assert scope.last.failed_requests == ["rate_limited"]
 
 
 class Unstreamed(Model):

@@ -85,6 +85,7 @@ async def test_retries_end_and_the_failure_says_when_to_come_again() -> None:
     assert (failure.code, failure.retry_after_s) == ("rate_limited", 0.01)
     assert len(server.requests) == 3
     assert scope.last.warnings == ["upstream_retry"] * 2
+    assert scope.last.failed_requests == ["rate_limited"] * 3
 
 
 async def test_no_retry_waits_beyond_the_turn_s_time() -> None:
@@ -184,6 +185,7 @@ async def test_a_server_that_refuses_stream_options_is_asked_without_and_remembe
             await ask(UpstreamModel(upstream, "m"))
     assert ["stream_options" in r.body for r in server.requests] == [True, False, False]
     assert scope.calls[0].warnings == []
+    assert [call.failed_requests for call in scope.calls] == [["upstream_rejected"], []]
 
 
 async def test_a_refusal_that_does_not_go_away_names_the_parameter() -> None:
