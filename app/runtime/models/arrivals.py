@@ -10,10 +10,12 @@ import asyncio
 from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.http import RawResponseMessage
 
 SMALL_BYTES: Final = 4096
 
@@ -22,25 +24,59 @@ Take = Callable[[bytes], bool]
 
 
 class Connection(ResponseHandler):
-    """A connection that says when it was given something, and when it was lost."""
+    """A connection that says when it was given something, and when it was lost.
+
+    It ends by what a server says unasked: aiohttp would keep it for the next request, and take what was said
+    for the answer, one turn's for another's.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.on_arrival: Callable[[], None] | None = None
+        self._is_answered = False
+        self._is_free = False
+        self._was_paused = False
+
+    def set_response_params(self, **params: Any) -> None:
+        """A request is about to be sent."""
+        self._is_answered = self._is_free = False
+        super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
+        if data and self._is_free:
+            self.close()
+            return
         super().data_received(data)
         if data and self.on_arrival is not None:
             self.on_arrival()
+
+    def feed_data(self, data: tuple[RawResponseMessage, aiohttp.StreamReader], size: int = 0) -> None:
+        """The head of an answer has come, and maybe all of it."""
+        message, body = data
+        if self._is_answered:
+            self.close()
+            return
+        super().feed_data(data, size)
+        if message.code >= HTTPStatus.OK:
+            self._is_answered = True
+            body.on_eof(self._freed)
+
+    def _freed(self) -> None:
+        self._is_free = True
 
     def connection_lost(self, exc: BaseException | None) -> None:
         super().connection_lost(exc)
         if self.on_arrival is not None:
             self.on_arrival()
 
+    def pause_reading(self) -> None:
+        self._was_paused = True
+        super().pause_reading()
+
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """Readers call it for each piece they hand out, paused or not."""
-        if getattr(self, "_reading_paused", True):  # no public name
+        """Readers call it for each piece they hand out, paused or not: for nothing, where reading never was. A
+        parser that was told to pause may stop later than it was told, and goes on by this alone."""
+        if self._was_paused:
             super().resume_reading(resume_parser)
 
 
@@ -73,6 +109,7 @@ class Arrivals:
         piece = self._content.read_nowait()
         if piece or self._ended:
             return piece
+        self._check_connected()
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._connection.on_arrival = partial(copy_context().run, self._arrived, take, waiting)
         try:
@@ -81,16 +118,34 @@ class Arrivals:
             self._connection.on_arrival = None
 
     def _arrived(self, take: Take, waiting: asyncio.Future[bytes]) -> None:
-        if waiting.done():
-            return
+        """Reading may let the parser go on, so it is read until nothing is left. What `take` does may cancel
+        the wait."""
         try:
-            piece = self._content.read_nowait()
-            if len(piece) > SMALL_BYTES:
-                waiting.set_result(piece)
-            elif (piece and not take(piece)) or self._ended:
-                waiting.set_result(b"")
+            while not waiting.done():
+                piece = self._content.read_nowait()
+                if len(piece) > SMALL_BYTES:
+                    waiting.set_result(piece)
+                elif piece:
+                    if not take(piece):
+                        _wake(waiting)
+                elif self._ended:
+                    waiting.set_result(b"")
+                else:
+                    self._check_connected()
+                    return
         except Exception as error:  # noqa: BLE001 - it is the waiting task's
-            waiting.set_exception(error)
+            if not waiting.done():
+                waiting.set_exception(error)
+
+    def _check_connected(self) -> None:
+        """Raises if nothing more can come. aiohttp tells nobody whose session was closed meanwhile."""
+        if self._connection is not None and not self._connection.connected:
+            raise aiohttp.ClientConnectionError("the connection was closed")
 
     def _end(self) -> None:
         self._ended = True
+
+
+def _wake(waiting: asyncio.Future[bytes]) -> None:
+    if not waiting.done():
+        waiting.set_result(b"")

@@ -1,9 +1,11 @@
 """Small pieces of a body are taken where they arrive, in order; everything else is the waiting task's."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
@@ -164,6 +166,115 @@ async def test_connections_of_another_kind_are_read_as_ever() -> None:
         assert not isinstance(connection_of(response), Connection)
         await whole(response, taken, woken)
     assert b"".join(woken) == b"".join(PIECES) == b"".join(taken)
+
+
+async def test_who_is_cancelled_by_what_it_takes_is_cancelled_and_the_connection_is_left_alone() -> None:
+    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
+        await response.content.readany()
+        waiting: asyncio.Task[bytes]
+
+        def take(piece: bytes) -> bool:
+            waiting.cancel()
+            return False
+
+        waiting = asyncio.create_task(Arrivals(response).untaken(take))
+        await asyncio.sleep(0)
+        connection_of(response).data_received(b"6\r\nsecond\r\n")
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert connection_of(response).is_connected()
+
+
+@pytest.mark.parametrize("count", range(16_382, 16_388))
+async def test_a_flood_of_tiny_chunks_loses_nothing_once_reading_was_paused(count: int) -> None:
+    """The parser that was told to pause behind the last of them stops when the next one comes."""
+    taken: list[bytes] = []
+    woken: list[bytes] = []
+    async with asked(Answer(b"first", end="hang")) as response:
+        reading = asyncio.create_task(whole(response, taken, woken))
+        await asyncio.sleep(0.01)
+        protocol = connection_of(response)
+        protocol.data_received(b"1\r\nx\r\n" * count)
+        await asyncio.sleep(0.01)
+        protocol.data_received(b"4\r\nlast\r\n5\r\nindee\r\n0\r\n\r\n")
+        await reading
+    assert b"".join(taken) == b"first" + b"x" * count + b"lastindee"
+
+
+async def test_a_body_whose_session_is_closed_is_cut() -> None:
+    async with Loopback(Answer(b"first", end="hang")) as server, asyncio.timeout(BOUND_S):
+        client = aiohttp.ClientSession(connector=Connector())
+        response = await client.post(server.url, data=b"{}")
+        await response.content.readany()
+        waiting = asyncio.create_task(Arrivals(response).untaken(lambda piece: True))
+        await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(aiohttp.ClientError):
+            await waiting
+        response.close()
+
+
+HINTS = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n"
+UNASKED = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"
+RIGHT = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nright"
+
+
+@dataclass
+class Raw:
+    """A server that says these pieces of bytes to each request, apart on the network."""
+
+    answers: list[list[bytes]]
+    connections: int = 0
+    said: asyncio.Event = field(default_factory=asyncio.Event)
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.tasks.add(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError), contextlib.closing(writer):
+            while await reader.readuntil(b"\r\n\r\n"):
+                self.said.clear()
+                for piece in self.answers.pop(0):
+                    writer.write(piece)
+                    await asyncio.sleep(0.01)
+                self.said.set()
+
+
+async def read_from(server: Raw, times: int) -> list[bytes]:
+    """What as many requests get, one after the other."""
+    listening = await asyncio.start_server(server.connected, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    read = []
+    async with listening, asyncio.timeout(BOUND_S):
+        async with aiohttp.ClientSession(connector=Connector()) as client:
+            for _ in range(times):
+                async with client.get(url) as response:
+                    read.append(await response.content.read())
+                await server.said.wait()
+        await asyncio.gather(*server.tasks)
+    return read
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [RIGHT, UNASKED],
+        [RIGHT, UNASKED[:9]],
+        [RIGHT, b"\r\n"],
+        [RIGHT[:-1], RIGHT[-1:] + UNASKED],
+        [RIGHT + UNASKED],
+    ],
+)
+async def test_what_a_server_says_unasked_answers_nobody(pieces: list[bytes]) -> None:
+    assert await read_from(Raw([pieces, [RIGHT]]), 2) == [b"right", b"right"]
+
+
+async def test_what_is_said_before_an_answer_ends_no_connection() -> None:
+    server = Raw([[HINTS, HINTS, RIGHT[:-2], RIGHT[-2:]]] * 3)
+    assert await read_from(server, 3) == [b"right"] * 3
+    assert server.connections == 1
 
 
 def connection_of(response: aiohttp.ClientResponse) -> Connection:
