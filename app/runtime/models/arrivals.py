@@ -35,7 +35,7 @@ class Connection(ResponseHandler):
         self.on_arrival: Callable[[], None] | None = None
         self._is_answered = False
         self._is_free = False
-        self._was_paused = False
+        self.was_paused = False
 
     def set_response_params(self, **params: Any) -> None:
         """A request is about to be sent."""
@@ -70,13 +70,13 @@ class Connection(ResponseHandler):
             self.on_arrival()
 
     def pause_reading(self) -> None:
-        self._was_paused = True
+        self.was_paused = True
         super().pause_reading()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
         """Readers call it for each piece they hand out, paused or not: for nothing, where reading never was. A
         parser that was told to pause may stop later than it was told, and goes on by this alone."""
-        if self._was_paused:
+        if self.was_paused:
             super().resume_reading(resume_parser)
 
 
@@ -111,27 +111,30 @@ class Arrivals:
             return piece
         self._check_connected()
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._connection.on_arrival = partial(copy_context().run, self._arrived, take, waiting)
+        arrived = partial(self._arrived, self._connection, take, waiting)
+        self._connection.on_arrival = partial(copy_context().run, arrived)
         try:
             return await waiting
         finally:
             self._connection.on_arrival = None
 
-    def _arrived(self, take: Take, waiting: asyncio.Future[bytes]) -> None:
-        """Reading may let the parser go on, so it is read until nothing is left. What `take` does may cancel
-        the wait."""
+    def _arrived(self, connection: Connection, take: Take, waiting: asyncio.Future[bytes]) -> None:
+        """What `take` does may cancel the wait. Where the parser was told to pause, reading lets it go on, and
+        may leave something to read."""
         try:
             while not waiting.done():
                 piece = self._content.read_nowait()
                 if len(piece) > SMALL_BYTES:
                     waiting.set_result(piece)
-                elif piece:
-                    if not take(piece):
-                        _wake(waiting)
+                elif piece and not take(piece):
+                    _wake(waiting)
+                elif piece and connection.was_paused:
+                    continue
                 elif self._ended:
-                    waiting.set_result(b"")
+                    _wake(waiting)
                 else:
-                    self._check_connected()
+                    if not piece:
+                        self._check_connected()
                     return
         except Exception as error:  # noqa: BLE001 - it is the waiting task's
             if not waiting.done():

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
 from math import isfinite
+from time import monotonic
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import urlsplit
 
@@ -41,9 +42,10 @@ STATE_S: Final = 2.0
 MAX_ERROR_BYTES: Final = 64 * 1024
 MAX_RETRY_AFTER_S: Final = 86_400.0
 KEPT_FOR_S: Final = 30.0
-SLICE_BYTES: Final = 16 * 1024
-"""Some eighty deltas: what is decoded in one go."""
 MIB: Final = 1024 * 1024
+PORTION_BYTES: Final = 8 * 1024
+HELD_S: Final = 0.001
+"""How long a large piece may hold the loop, but for its last portion."""
 _HEADERS: Final = {
     "content-type": "application/json",
     "accept": "text/event-stream, application/json;q=0.5",
@@ -271,12 +273,12 @@ class Upstream:
             return not decoder.done
 
         arrivals = Arrivals(response)
-        more = await in_slices(start, take)
+        more = await _taken(start, take)
         while more:
             piece = await arrivals.untaken(take)
             if not piece:
                 break
-            more = await in_slices(piece, take)
+            more = await _taken(piece, take)
         if not decoder.done:
             feed_frames(reader.finish(), decoder)
             return
@@ -367,13 +369,15 @@ def _query_value(value: Any) -> str | list[str]:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def in_slices(piece: bytes, take: Take) -> bool:
-    """Have a piece of any size taken. Between the slices of a large one the loop is for others."""
-    for start in range(0, len(piece), SLICE_BYTES):
-        if start:
-            await asyncio.sleep(0)
-        if not take(piece[start : start + SLICE_BYTES]):
+async def _taken(piece: bytes, take: Take) -> bool:
+    """Give `take` what may be large, in portions: the loop has other turns to serve in between."""
+    held_since = monotonic()
+    for start in range(0, len(piece), PORTION_BYTES):
+        if not take(piece[start : start + PORTION_BYTES]):
             return False
+        if monotonic() - held_since > HELD_S:
+            await asyncio.sleep(0)
+            held_since = monotonic()
     return True
 
 

@@ -4,22 +4,17 @@ import asyncio
 import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 from agents import ModelSettings
 
 from app.runtime.failures import UpstreamFailure
 from app.runtime.models.model import UpstreamModel
-from app.runtime.models.transport import (
-    SLICE_BYTES,
-    FixedEndpoint,
-    Upstream,
-    in_slices,
-    is_loopback,
-    retry_after,
-)
+from app.runtime.models.transport import FixedEndpoint, Upstream, is_loopback, retry_after
 from tests.runtime.models.harness import QUICK, ask, exchange, recording, upstream_of
 from tests.runtime.models.loopback import Answer, Loopback, chunk, frames, text_answer
+from tests.runtime.models.recorder import RecordingScope
 
 pytestmark = pytest.mark.anyio
 
@@ -61,38 +56,22 @@ async def test_reads_that_come_in_time_keep_a_slow_stream_alive() -> None:
     assert scope.last.text == "x" * 40
 
 
-async def test_a_large_piece_leaves_the_loop_to_others_in_between() -> None:
-    passes = 0
-    taken: list[bytes] = []
-    taken_in: list[int] = []
+async def test_others_are_served_while_a_server_floods() -> None:
+    count = 20_000
+    flood = Answer(frames(*[chunk({"content": "x"}) for _ in range(count)], chunk(finish="stop")))
+    taken_until: list[int] = []
 
-    def count() -> None:
-        nonlocal passes
-        passes += 1
-        if len(taken) < 6:
-            asyncio.get_running_loop().call_soon(count)
+    async def others(scope: RecordingScope) -> None:
+        while True:
+            taken_until.append(sum(len(call.told) for call in scope.calls))
+            await asyncio.sleep(0)
 
-    def take(slice_: bytes) -> bool:
-        taken.append(slice_)
-        taken_in.append(passes)
-        return True
-
-    piece = bytes(range(256)) * (5 * SLICE_BYTES // 256) + b"and some more"
-    count()
-    assert await in_slices(piece, take)
-    assert b"".join(taken) == piece
-    assert len(set(taken_in)) == 6
-
-
-async def test_nothing_is_taken_of_a_large_piece_behind_what_was_enough() -> None:
-    taken: list[bytes] = []
-
-    def take(slice_: bytes) -> bool:
-        taken.append(slice_)
-        return False
-
-    assert not await in_slices(b"x" * 5 * SLICE_BYTES, take)
-    assert len(taken) == 1
+    async with Loopback(flood) as server, upstream_of(server) as upstream, recording() as scope:
+        waiting = asyncio.create_task(others(scope))
+        await ask(UpstreamModel(upstream, "m"))
+        waiting.cancel()
+    assert scope.last.text == "x" * count
+    assert max(after - before for before, after in pairwise(taken_until)) < 1200
 
 
 async def test_a_cut_in_mid_stream_is_a_protocol_failure_and_what_was_shown_stays() -> None:
