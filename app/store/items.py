@@ -16,7 +16,9 @@ from app.domain.ids import ItemId, TurnId
 from app.domain.turn import now
 from app.store import cursors
 from app.store.cursors import AnyRow
-from app.store.tables import compacted, items, turns
+from app.store.database import driver
+from app.store.json_text import decode
+from app.store.tables import compacted, instant, items, turns
 
 _CHAIN = """
 WITH RECURSIVE chain(key) AS (
@@ -58,7 +60,13 @@ _STORED = (
     .select_from(items.outerjoin(turns))
     .where(items.c.conversation_key == bindparam("of_conversation"))
 )
-_VISIBLE = _STORED.where(items.c.superseded.is_(False)).order_by(_PLACE, items.c.key)
+_VISIBLE = (
+    "SELECT items.id, turns.id, items.created_at, items.item, items.origin, items.stands_at IS NOT NULL "
+    "FROM items LEFT JOIN turns ON turns.key = items.turn_key "
+    "WHERE items.conversation_key = ? AND items.superseded = 0 "
+    "ORDER BY coalesce(items.stands_at, items.key), items.key"
+)
+"""Text for the driver: each turn reads its whole conversation, and types would cost twice as much as all else."""
 
 
 def add(
@@ -121,7 +129,12 @@ def page(connection: Connection, conversation_key: int, request: PageRequest) ->
 
 def visible(connection: Connection, conversation_key: int) -> list[StoredItem]:
     """What the model sees, in order."""
-    return [_item(row) for row in connection.execute(_VISIBLE, {"of_conversation": conversation_key})]
+    return [
+        StoredItem(ItemId(item_id), turn_id, instant(at), False, decode(item), origin, bool(is_summary))
+        for item_id, turn_id, at, item, origin, is_summary in driver(connection).execute(
+            _VISIBLE, (conversation_key,)
+        )
+    ]
 
 
 def unfolded(connection: Connection, conversation_key: int, head: int | None) -> list[StoredItem]:

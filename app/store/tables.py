@@ -58,11 +58,16 @@ class Instant(TypeDecorator[datetime]):
         return None if value is None else microseconds(value)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
+        return None if value is None else instant(value)
 
 
 def microseconds(at: datetime) -> int:
     return (at - _EPOCH) // _MICROSECOND
+
+
+def instant(value: int) -> datetime:
+    """What `microseconds` has made a number."""
+    return _EPOCH + timedelta(microseconds=value)
 
 
 metadata = MetaData()
