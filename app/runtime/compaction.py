@@ -23,6 +23,7 @@ from app.domain.ports import RunControl, RunJob
 from app.domain.turn import now
 from app.domain.usage import UNREPORTED, TokenCounts, Usage
 from app.runtime.failures import UpstreamFailure, turn_error
+from app.runtime.history import looked_through
 from app.runtime.models.compact import compacted
 from app.runtime.models.model import UpstreamModel
 from app.runtime.observer import current_scope
@@ -86,7 +87,7 @@ class Compactor:
 
     async def _readable(self, job: RunJob, scope: TurnScope) -> Sequence[StoredItem]:
         """The history without what only another provider can read, and with what that stands for."""
-        foreign = await to_thread.run_sync(_of_providers, job.history)
+        foreign = await looked_through(job.history, _of_providers, job.history)
         if not foreign:
             return job.history
         model = self._model_of(job)

@@ -131,6 +131,8 @@ class Preparation:
         return self.models.default_model if agent.model is None else None
 
     def _check_client_tools(self, request: TurnRequest, agent: Runnable) -> None:
+        if not request.tools:
+            return
         taken = set() if isinstance(agent, Workflow) else names_in_use(agent)
         seen: set[str] = set()
         errors = []

@@ -28,7 +28,7 @@ from app.runtime.agent_runner import TurnAgentRunner
 from app.runtime.compaction import Compactor
 from app.runtime.containment import contained
 from app.runtime.failures import turn_error
-from app.runtime.history import known, model_history
+from app.runtime.history import everything, known, looked_through, model_history
 from app.runtime.models.past import Past, expanded
 from app.runtime.observer import current_scope
 from app.runtime.onlookers import has_onlookers
@@ -99,7 +99,8 @@ class Runner:
     async def _run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunOutcome:
         # What is paused knows how much of the history it was given.
         limit = self._limits.history_items if job.state is None else 0
-        ids, origins = await to_thread.run_sync(known, job)
+        items = everything(job)
+        ids, origins = await looked_through(items, known, items)
         state = None if job.state is None else await to_thread.run_sync(paused_state.unpacked, job.state)
         scope = TurnScope(
             sink,
@@ -117,7 +118,7 @@ class Runner:
         if state is not None:
             state.notes.go_on(scope)
         before = await self._compactor.history(job, scope, control)
-        history = await to_thread.run_sync(model_history, before, limit)
+        history = await looked_through(before, model_history, before, limit)
         async with self._plans.open(job, scope, history, state.notes.context if state else None) as plan:
             with self._tracing.of_run(job.turn, self._config(job.turn, plan)):
                 return await self._go(job, scope, control, plan, history, state)

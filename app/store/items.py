@@ -66,7 +66,7 @@ _VISIBLE = (
     "WHERE items.conversation_key = ? AND items.superseded = 0 "
     "ORDER BY coalesce(items.stands_at, items.key), items.key"
 )
-"""Text for the driver: each turn reads its whole conversation, and types would cost twice as much as all else."""
+"""For the driver: each turn reads its whole conversation, and types would cost twice as much as all else."""
 
 
 def add(

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from anyio import to_thread
 
@@ -28,6 +29,9 @@ from app.turns.live import LiveTurn
 from app.turns.places import Places
 
 logger = logging.getLogger(__name__)
+
+SHORT_TEXT = 10_000
+"""Characters of an input that is checked in less time than a thread would take."""
 
 
 class Admissions:
@@ -66,18 +70,20 @@ class Admissions:
             raise ShuttingDown("The service is stopping. Send the request again in a moment.", retry_after_s=5)
         with self._places.for_new(caller):
             conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
-            # On a thread: input may be megabytes of base64.
-            prepared = await to_thread.run_sync(self._prepared, request, conversation or None)
+            prepared = await self._prepared(request, conversation or None)
             # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
             stored = self._stored(caller, conversation_id, request, idempotency, prepared, trace_parent)
             return await asyncio.shield(asyncio.ensure_future(stored))
 
-    def _prepared(self, request: TurnRequest, conversation: Conversation | None) -> Prepared:
-        return self._runtime.prepare(
+    async def _prepared(self, request: TurnRequest, conversation: Conversation | None) -> Prepared:
+        prepare = partial(
+            self._runtime.prepare,
             request,
             agent=conversation.agent if conversation else None,
             last_agent=conversation.last_agent if conversation else None,
         )
+        # On a thread: input may be megabytes of base64, and schemas take their time.
+        return prepare() if _is_plain(request) else await to_thread.run_sync(prepare)
 
     async def _stored(
         self,
@@ -123,6 +129,12 @@ class Admissions:
         self._on_admitted(live)
         if admitted.turn.status == "running":
             self._execution.begin(live)
+
+
+def _is_plain(request: TurnRequest) -> bool:
+    """True for a short text alone, which most requests are."""
+    is_short = isinstance(request.input, str) and len(request.input) <= SHORT_TEXT
+    return is_short and not request.tools and request.output_schema is None
 
 
 def _first_batch(log: TurnLog, turn: Turn, position: int, prepared: Prepared) -> EventBatch:

@@ -1,12 +1,18 @@
 """A turn on a long history does not hold up the others: the SDK is not given what it would only copy."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
+from app.domain.conversation import NewItem
+from app.domain.ids import new_item_id
+from app.domain.json_types import Item
 from app.domain.ports import RunCompleted
+from app.runtime.history import looked_through
+from app.runtime.models.outgoing import LIGHT_CHARACTERS, LIGHT_ITEMS
 from app.runtime.models.transport import Wire
 from tests.runtime.one_turn import bench, dialogue, plain
 from tests.upstream.client import Scenario
@@ -54,3 +60,18 @@ async def test_a_turn_on_ten_thousand_items_hardly_holds_up_the_loop(wire: Wire,
             stalls.append(taken.worst_s)
     assert [(len(r.history), r.problems) for r in await scenario.requests()] == [(10_001, [])] * 3
     assert min(stalls) < 0.06
+
+
+@pytest.mark.parametrize(
+    ("items", "at_once"),
+    [
+        ([], True),
+        (dialogue(LIGHT_ITEMS), True),
+        (dialogue(LIGHT_ITEMS + 1), False),
+        ([{"type": "message", "role": "user", "content": "x" * LIGHT_CHARACTERS}], False),
+    ],
+)
+async def test_a_short_history_is_looked_through_at_once(items: list[Item], at_once: bool) -> None:
+    history = [NewItem(new_item_id(), item) for item in items]
+    thread = await looked_through(history, threading.get_ident)
+    assert (thread == threading.get_ident()) == at_once

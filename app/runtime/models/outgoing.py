@@ -59,16 +59,22 @@ def is_light(input: str | Sequence[Any]) -> bool:
     if len(input) > LIGHT_ITEMS:
         return False
     entries = expanded(input)
-    return len(entries) <= LIGHT_ITEMS and sum(_length(entry) for entry in entries) <= LIGHT_CHARACTERS
+    return len(entries) <= LIGHT_ITEMS and _has_at_most(LIGHT_CHARACTERS, entries)
 
 
-def _length(value: Any) -> int:
-    """About as many characters as there are in it."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(_length(v) for v in value.values())
-    return sum(_length(v) for v in value) if isinstance(value, list) else 1
+def _has_at_most(characters: int, values: Iterable[Any]) -> bool:
+    """Counts about as many characters as there are in the values, and only as long as it must."""
+    waiting = list(values)
+    while waiting and characters >= 0:
+        value = waiting.pop()
+        if isinstance(value, str):
+            characters -= len(value)
+        elif isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        characters -= 1
+    return characters >= 0
 
 
 def call_ids(items: Iterable[Item]) -> set[str]:

@@ -30,6 +30,7 @@ def message(text: str) -> Item:
         ([message("hello")] * LIGHT_ITEMS, True),
         ([message("hello")] * (LIGHT_ITEMS + 1), False),
         ([message("x" * LIGHT_CHARACTERS)], False),
+        ([{**message("hello"), "parts": [{}] * LIGHT_CHARACTERS}], False),
     ],
 )
 def test_many_items_and_much_text_are_work(items: list[Item], light: bool) -> None:
