@@ -5,6 +5,7 @@ It stands beside `__main__` because a child that `--reload` starts imports its f
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import os
 import sys
@@ -31,6 +32,8 @@ from app.settings import Settings, SettingsError
 WRONG_SETTINGS = 2
 CANNOT_START = 1
 SWITCH_S = 0.001
+_M_MMAP_THRESHOLD = -3
+LARGE_BYTES = 128 * 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -45,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def serve(sockets: list[socket]) -> NoReturn:
     """Serve on these sockets, then leave the process, whatever threads and tasks still run."""
     settings = _settings()
+    _give_large_blocks_back()
     try:
         redactor = Redactor(secrets(settings))
         with Logging(redactor, level=settings.log_level, log_format=settings.log_format) as logs:
@@ -67,6 +71,19 @@ async def _serve(settings: Settings, sockets: list[socket], logs: Logging) -> No
             server.drain = services.drain
             _keep_pauses_short()
             await server.serve(sockets)
+
+
+def _give_large_blocks_back() -> None:
+    """Have glibc give a large block back to the system when it is freed.
+
+    That is so at first, but each large block that is freed makes it keep larger ones, up to 32 MiB: 150
+    listeners that read nothing left the process 390 MB larger, and with a fixed size 110. Elsewhere there is
+    nothing to fix.
+    """
+    if sys.platform == "linux" and "MALLOC_MMAP_THRESHOLD_" not in os.environ:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def _keep_pauses_short() -> None:

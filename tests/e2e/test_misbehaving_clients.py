@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -24,7 +25,11 @@ HELD_AT_MOST = 2_000_000
 """For each that reads nothing: half of what there is to read, and a good part of it is the turn's own."""
 MUCH = 4_000_000
 """More than all buffers between the service and a client hold."""
+KEPT_AT_MOST = 1_200_000
+"""For each that read nothing, once it is gone: the store's caches have filled, and free memory is in pieces."""
 SETTLED_WITHIN_S, ASK_AGAIN_S = 15, 0.1
+ROUNDS = 4
+STARTED = 'turnwire_turns_started_total{agent="plain"}'
 SPARE_FILES, SPARE_THREADS, SPARE_BYTES = 10, 4, 24 * 1024 * 1024
 """What may remain: connections kept for the next request, caches that fill."""
 
@@ -48,18 +53,38 @@ async def client(pestered_service: ServiceProcess, scenario: Scenario) -> AsyncI
     await client.aclose()
 
 
-@contextlib.asynccontextmanager
-async def nothing_left_behind(service: ServiceProcess, client: TurnwireClient) -> AsyncIterator[None]:
-    """Memory, tasks, threads and files return to where they were, in a moment's time."""
-    await asyncio.gather(*(client.run("hello") for _ in range(AT_ONCE)))  # what is made once does not count
-    before = await footprint(service, client)
-    yield
+async def leaves_nothing_behind(
+    service: ServiceProcess,
+    client: TurnwireClient,
+    doing: Callable[[], Awaitable[object]],
+    *,
+    within_s: float = SETTLED_WITHIN_S,
+) -> None:
+    """Memory, tasks, threads and files return to where they were, in a moment's time.
+
+    Memory alone may grow in some rounds, not in each: the store's caches fill, and the allocator keeps what was
+    freed, or gives it back just before it is looked at and takes it again. What leaks, leaks each time.
+    """
+    for _ in range(ROUNDS):
+        await asyncio.gather(*(client.run("hello") for _ in range(AT_ONCE)))  # what is made once does not count
+        before = await footprint(service, client)
+        await doing()
+        left = await left_of(before, service, client, within_s)
+        if set(left) != {"memory"}:
+            break
+    assert not left
+
+
+async def left_of(
+    before: dict[str, float], service: ServiceProcess, client: TurnwireClient, within_s: float
+) -> dict[str, float]:
+    """What does not return to where it was, and by how much."""
     left = over(before, await footprint(service, client))
-    deadline = asyncio.get_running_loop().time() + SETTLED_WITHIN_S
+    deadline = asyncio.get_running_loop().time() + within_s
     while left and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(ASK_AGAIN_S)
         left = over(before, await footprint(service, client))
-    assert not left
+    return left
 
 
 async def footprint(service: ServiceProcess, client: TurnwireClient) -> dict[str, float]:
@@ -103,8 +128,7 @@ async def test_a_drop_at_every_byte_of_the_beginning_leaves_nothing(
             await connection.reader.readexactly(count)
             connection.reset()
 
-    async with nothing_left_behind(pestered_service, client):
-        await at_once(FIRST_BYTES, drop_after)
+    await leaves_nothing_behind(pestered_service, client, lambda: at_once(FIRST_BYTES, drop_after))
     assert (await client.log(turn["id"]))[-1].type == "turn.completed"
 
 
@@ -120,8 +144,7 @@ async def test_a_thousand_clients_that_connect_and_leave_leave_nothing(
             if number % 2:
                 connection.reset()
 
-    async with nothing_left_behind(pestered_service, client):
-        await at_once(CONNECTS, come_and_go)
+    await leaves_nothing_behind(pestered_service, client, lambda: at_once(CONNECTS, come_and_go))
 
 
 async def test_clients_that_start_turns_and_leave_at_once_leave_whole_turns(
@@ -135,8 +158,7 @@ async def test_clients_that_start_turns_and_leave_at_once_leave_whole_turns(
             await connection.head()
             connection.reset()
 
-    async with nothing_left_behind(pestered_service, client):
-        await at_once(100, start_and_leave)
+    await leaves_nothing_behind(pestered_service, client, lambda: at_once(100, start_and_leave))
     page = (await client.http.get("/v1/turns", params={"limit": 100})).json()["data"]
     assert {turn["status"] for turn in page} == {"completed"}
 
@@ -144,27 +166,30 @@ async def test_clients_that_start_turns_and_leave_at_once_leave_whole_turns(
 async def test_two_hundred_listeners_of_one_turn_get_the_same_bytes(
     pestered_service: ServiceProcess, client: TurnwireClient, scenario: Scenario
 ) -> None:
-    held = {"text:1": scenario.gate("text"), "end": scenario.gate("end")}
-    async with nothing_left_behind(pestered_service, client):
+    rounds = itertools.count()
+
+    async def listen(turn: JsonObject) -> bytes:
+        async with raw_connection(pestered_service.address) as connection:
+            path = f"/v1/turns/{turn['id']}/events"
+            await connection.send("GET", path, headers=STREAM | {"connection": "close"})
+            await connection.head()
+            return await connection.rest()
+
+    async def all_listen() -> None:
+        gates = [f"{place}-{next(rounds)}" for place in ("text", "end")]
+        held = {"text:1": scenario.gate(gates[0]), "end": scenario.gate(gates[1])}
         await scenario.script({"text": "one two three four five six", "hold": held})
         turn = await client.start("hello")
-
-        async def listen() -> bytes:
-            async with raw_connection(pestered_service.address) as connection:
-                await connection.send(
-                    "GET", f"/v1/turns/{turn['id']}/events", headers=STREAM | {"connection": "close"}
-                )
-                await connection.head()
-                return await connection.rest()
-
         async with asyncio.timeout(BOUND_S):
-            readers = [asyncio.create_task(listen()) for _ in range(LISTENERS)]
+            readers = [asyncio.create_task(listen(turn)) for _ in range(LISTENERS)]
             while (await client.figures())["turnwire_listeners"] < LISTENERS:
                 pass
-            await scenario.release("text")
-            await scenario.release("end")
+            for gate in gates:
+                await scenario.release(gate)
             texts = [frames_of(await reader) for reader in readers]
-    assert set(texts) == {b"".join(frame.raw for frame in await client.log(turn["id"]))}
+        assert set(texts) == {b"".join(frame.raw for frame in await client.log(turn["id"]))}
+
+    await leaves_nothing_behind(pestered_service, client, all_listen)
 
 
 def frames_of(chunked: bytes) -> bytes:
@@ -196,6 +221,9 @@ async def test_readers_that_stop_cost_bounded_memory_are_cut_and_come_back(
                 pass
     assert (ended["status"], len(ended["output_text"])) == ("completed", MUCH)
     assert grown < DEAF * HELD_AT_MOST
+    async with asyncio.timeout(BOUND_S):
+        while (await client.figures())["process_resident_memory_bytes"] - before > DEAF * KEPT_AT_MOST:
+            await client.run("hello")
     async with client.events(turn["id"], after=2) as stream:
         assert (await stream.rest())[-1].type == "turn.completed"
     assert (await client.figures())["turnwire_listener_stalls_total"] >= 1
@@ -232,15 +260,32 @@ async def test_a_post_that_never_finishes_its_body_starts_nothing(
     whole = json.dumps(client.body("never sent")).encode()
     head = b"POST /v1/turns HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     head += b"Content-Length: %d\r\n\r\n"
-    async with nothing_left_behind(pestered_service, client):
-        before = (await client.figures()).get('turnwire_turns_started_total{agent="plain"}', 0.0)
+
+    async def begin_and_leave() -> None:
+        before = await client.figures()
         async with contextlib.AsyncExitStack() as stack:
             for _ in range(20):
                 connection = await stack.enter_async_context(raw_connection(pestered_service.address))
                 await connection.send_raw(head % len(whole) + whole[:-1])
             assert (await client.http.get("/healthz")).status_code == 200
-    after = (await client.figures())['turnwire_turns_started_total{agent="plain"}']
-    assert after == before
+        after = await client.figures()
+        assert after[STARTED] == before[STARTED]
+
+    await leaves_nothing_behind(pestered_service, client, begin_and_leave)
+
+
+async def test_what_a_client_leaves_behind_is_seen(
+    pestered_service: ServiceProcess, client: TurnwireClient, scenario: Scenario
+) -> None:
+    """The check of the tests above is not blind: an agent's tool keeps what it was given."""
+
+    async def leak() -> None:
+        call = {"name": "hoards", "arguments": {"size": SPARE_BYTES + 8 * 1024 * 1024}}
+        await scenario.script({"tool_calls": [call]}, {"text": "Mine."})
+        await client.run("hello", agent="worker")
+
+    with pytest.raises(AssertionError, match="memory"):
+        await leaves_nothing_behind(pestered_service, client, leak, within_s=0.5)
 
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/healthz"])

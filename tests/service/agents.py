@@ -95,6 +95,7 @@ worker = Agent(
         tools.as_model,
         tools.as_dataclass,
         tools.big,
+        tools.hoards,
     ],
 )
 keeper = Agent(name="keeper", instructions="Ask first.", tools=[tools.guarded, tools.lookup])

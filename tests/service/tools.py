@@ -23,6 +23,16 @@ def get_time() -> str:
     return "12:00"
 
 
+_hoard: list[bytes] = []
+
+
+@function_tool
+def hoards(size: int) -> str:
+    """Keeps so many bytes for ever."""
+    _hoard.append(b"x" * size)
+    return "kept"
+
+
 @function_tool
 async def slow_async(q: str) -> str:
     """Waits at the gate `q`."""
