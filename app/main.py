@@ -60,7 +60,7 @@ def _api(settings: Settings, services: Services) -> Api:
     return Api(
         turns=services.turns,
         metrics=services.metrics,
-        bodies=BodyReader(settings.max_body_bytes),
+        bodies=BodyReader(settings.max_body_bytes, settings.max_nesting),
         limits=StreamLimits(settings.heartbeat_s, settings.listener_stall_s),
         forbidden_overrides=frozenset(OVERRIDES) - settings.allowed_overrides,
         may_auto_approve=settings.allow_auto_approve,

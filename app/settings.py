@@ -128,6 +128,7 @@ class Settings(BaseSettings):
 
     # sizes
     max_body_bytes: int = Field(20 * MIB, ge=1)
+    max_nesting: int = Field(64, ge=8, le=64, description="of a body's JSON")
     max_tool_output_bytes: int = Field(MIB, ge=1, description="in events; history keeps it whole")
     tool_threads: int = Field(64, ge=1)
 

@@ -13,7 +13,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from app.api.strict_json import parse
+from app.api.strict_json import MAX_DEPTH, parse
 from app.errors import BadRequest, BodyTooLarge, UnsupportedMediaType
 
 BIG = 64 * 1024
@@ -26,8 +26,16 @@ WHOLE_S = 120
 class BodyReader:
     """Reads bodies for one event loop; a few large ones at a time are parsed, the others wait."""
 
-    def __init__(self, max_bytes: int, *, silence_s: float = SILENCE_S, whole_s: float = WHOLE_S) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        max_depth: int = MAX_DEPTH,
+        *,
+        silence_s: float = SILENCE_S,
+        whole_s: float = WHOLE_S,
+    ) -> None:
         self._max_bytes = max_bytes
+        self._max_depth = max_depth
         self._silence_s = silence_s
         self._whole_s = whole_s
         self._threads = CapacityLimiter(2)
@@ -38,9 +46,9 @@ class BodyReader:
         raw = await self._receive(request)
         value = None
         if len(raw) > BIG:
-            value = await to_thread.run_sync(parse, raw, limiter=self._threads)
+            value = await to_thread.run_sync(parse, raw, self._max_depth, limiter=self._threads)
         elif raw:
-            value = parse(raw)
+            value = parse(raw, self._max_depth)
         return JsonRequest(request, raw, value)
 
     async def _receive(self, request: Request) -> bytes:
@@ -66,7 +74,7 @@ class BodyReader:
             return await anext(pieces, None)
 
     def _too_large(self) -> BodyTooLarge:
-        return BodyTooLarge(f"The body is larger than {self._max_bytes} bytes.")
+        return BodyTooLarge(f"The body is larger than {self._max_bytes} bytes, the most that is taken.")
 
 
 class JsonRequest(Request):

@@ -19,22 +19,22 @@ MAX_DEPTH = 64
 _SHOWN = 128
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
     """The value of a whole body. Raises BadRequest with the place in `errors`."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise _explained(body, error) from None
-    members = _check(value)
+        raise _explained(body, error, max_depth) from None
+    members = _check(value, max_depth)
     if members != count_members(body):
         raise _refusal(_repeated_name(body), "this name stands twice in one object")
     return value
 
 
-def _check(value: Any) -> int:
+def _check(value: Any, max_depth: int) -> int:
     """Raise for what must not pass; return how many members all objects have together."""
     members = 0
-    for path, inner in _walk(value):
+    for path, inner in _walk(value, max_depth):
         if isinstance(inner, str):
             if "\x00" in inner:
                 raise _refusal(path, "a string holds NUL (U+0000)")
@@ -45,7 +45,7 @@ def _check(value: Any) -> int:
     return members
 
 
-def _walk(value: Any) -> Iterator[tuple[list[str | int], Any]]:
+def _walk(value: Any, max_depth: int) -> Iterator[tuple[list[str | int], Any]]:
     """Every value within `value`, itself first, with its path (one list, changed as the walk goes on).
 
     Neither recursive nor a copy of what it walks: a body may be a list of ten million zeros.
@@ -63,8 +63,8 @@ def _walk(value: Any) -> Iterator[tuple[list[str | int], Any]]:
         members = _members(entry[1])
         if members is None:
             path.pop()
-        elif len(open_) > MAX_DEPTH:
-            raise _refusal(path, f"nested deeper than {MAX_DEPTH}")
+        elif len(open_) > max_depth:
+            raise _refusal(path, f"nested deeper than {max_depth}")
         else:
             open_.append(members)
 
@@ -119,15 +119,15 @@ def _repeated_name(body: bytes) -> Sequence[str | int]:
     return ("body",)
 
 
-def _explained(body: bytes, error: orjson.JSONDecodeError) -> BadRequest:
+def _explained(body: bytes, error: orjson.JSONDecodeError, max_depth: int) -> BadRequest:
     """Why orjson refused a body. Where a looser parser takes it, the place is a path, else an offset."""
     if error.msg.startswith("depth limit"):
-        return _refusal(("body", error.pos), f"nested deeper than {MAX_DEPTH}")
+        return _refusal(("body", error.pos), f"nested deeper than {max_depth}")
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         return _refusal(("body", error.pos), f"not valid JSON: {error.msg.partition(': line')[0]}")
-    for path, inner in _walk(value):
+    for path, inner in _walk(value, max_depth):
         if isinstance(inner, float) and not math.isfinite(inner):
             return _refusal(path, "not a JSON number")
         if isinstance(inner, str) and _has_lone_surrogate(inner):

@@ -146,7 +146,11 @@ def _joined(log: LiveLog | None, max_listeners: int | None) -> Iterator[None]:
         yield
         return
     if max_listeners is not None and log.listeners >= max_listeners:
-        raise Overloaded("This turn has as many listeners as it may.", retry_after_s=5)
+        raise Overloaded(
+            f"This turn has {log.listeners} listeners, as many as it may. Come back in a moment, with the "
+            "id of your last event.",
+            retry_after_s=5,
+        )
     log.join()
     try:
         yield

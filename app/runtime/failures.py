@@ -193,7 +193,7 @@ def _told(error: BaseException) -> _Told:
 def _told_by_sdk(error: BaseException) -> _Told:
     match error:
         case MaxTurnsExceeded():
-            return "max_steps_exceeded", "The agent did not finish within the steps that it may take", None
+            return "max_steps_exceeded", _told_of_steps(error.message), None
         case InputGuardrailTripwireTriggered() | OutputGuardrailTripwireTriggered():
             side = "input" if isinstance(error, InputGuardrailTripwireTriggered) else "output"
             name = _name(error.guardrail_result.guardrail)
@@ -221,6 +221,13 @@ def _name(guardrail: Any) -> str:
         return repr(guardrail.get_name())
     except Exception:  # noqa: BLE001 - a guardrail's code is the user's, and an error needs its message
         return "without a name"
+
+
+def _told_of_steps(message: str) -> str:
+    """The SDK says how many they were: "Max turns (3) exceeded"."""
+    found = re.search(r"[0-9]+", message)
+    steps = "steps" if found is None else "1 step" if found[0] == "1" else f"{found[0]} steps"
+    return f"The agent did not finish within the {steps} that it may take"
 
 
 _PROVIDER_CODE = re.compile(r"code=['\"]?([\w.-]+)")

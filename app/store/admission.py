@@ -56,8 +56,10 @@ def _check_policy(admission: Admission, ahead: list[Turn], queued: int) -> None:
         case "reject" if ahead:
             raise moves.in_progress(_active_first(ahead)[0])
         case "enqueue" if ahead and queued >= admission.queue_limit:
+            limit = admission.queue_limit
+            count = "no turn" if not limit else "1 turn" if limit == 1 else f"{limit} turns"
             raise QueueFull(
-                f"{queued} turns wait in this conversation already; try again when one has ended",
+                f"In a conversation {count} may wait, and {queued} do. Try again when one has ended.",
                 retry_after_s=5,
             )
 

@@ -120,7 +120,9 @@ def type_of(data: bytes) -> str:
 def _check_kept(connection: Connection, turn_key: int, number: int) -> None:
     row = connection.execute(_KEPT, {"of_turn": turn_key}).one_or_none()
     if row is not None and row.events_form == "expired" and number < row.last_event_id:
-        raise EventsExpired("the events of this turn are older than the retention time and were removed")
+        raise EventsExpired(
+            "The events of this turn are no longer kept: it ended too long ago. The turn and its items are."
+        )
 
 
 # --- retention ---

@@ -47,10 +47,20 @@ class Places:
         limits, count = self._limits, self._execution.count
         if count(status=counted) + sum(self._held.values()) >= limits.max_turns:
             raise TooManyTurns(
-                "The service runs as many turns as it may. Try again in a moment.", retry_after_s=1
+                f"{_turns(limits.max_turns)} under way, as many as the service takes at once. Try again in a "
+                "moment.",
+                retry_after_s=1,
             )
         if not limits.max_turns_per_caller:
             return
         own = count(caller.name, status=counted) + self._held.get(caller.name, 0)
         if own >= limits.max_turns_per_caller:
-            raise TooManyTurns("You run as many turns as you may. Wait until one has ended.", retry_after_s=1)
+            raise TooManyTurns(
+                f"{_turns(limits.max_turns_per_caller)} of yours under way, as many as one caller may have at "
+                "once. Wait until one has ended.",
+                retry_after_s=1,
+            )
+
+
+def _turns(count: int) -> str:
+    return "1 turn is" if count == 1 else f"{count} turns are"

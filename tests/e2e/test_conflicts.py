@@ -99,6 +99,8 @@ async def test_a_full_queue_is_429(hasty_client: TurnwireClient, scenario: Scena
     second = await queue(hasty_client, first["conversation_id"], "second")
     response = await hasty_client.post("third", conversation=first["conversation_id"], on_conflict="enqueue")
     assert (response.status_code, response.json()["code"]) == (429, "queue_full")
+    assert int(response.headers["retry-after"]) >= 1
+    assert "1 turn" in response.json()["detail"]
     await scenario.release("tool")
     await hasty_client.ended(second["id"])
     assert len(await hasty_client.turns(first["conversation_id"])) == 2

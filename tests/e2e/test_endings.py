@@ -282,6 +282,7 @@ async def test_a_request_can_only_lower_the_limit_of_steps(
     await scenario.script(*[{"tool_calls": [LOOKUP]}] * 5)
     turn = await hasty_client.run("hello", agent="worker", max_steps=50)
     assert turn["error"]["code"] == "max_steps_exceeded"
+    assert "3 steps" in turn["error"]["message"]
     assert len(await scenario.requests()) == 3
 
 

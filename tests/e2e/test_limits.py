@@ -25,6 +25,7 @@ from tests.upstream.client import Scenario, UpstreamControl
 pytestmark = pytest.mark.anyio
 
 KEYS = {"ann": "ann-key-1234567890123456", "bob": "bob-key-1234567890123456"}
+NESTING = 20
 LIMITS = {
     "TURNWIRE_API_KEYS": ",".join(f"{name}:{key}" for name, key in KEYS.items()),
     "TURNWIRE_OVERRIDES": "agent,model",
@@ -41,8 +42,8 @@ LIMITS = {
     "TURNWIRE_MAX_FRAME_BYTES": 4000,
     "TURNWIRE_MAX_MESSAGE_BYTES": 9000,
     "TURNWIRE_DISCONNECT_GRACE_S": 0.2,
+    "TURNWIRE_MAX_NESTING": NESTING,
 }
-DEEP = 65
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +68,12 @@ async def bob(limited_service: ServiceProcess, scenario: Scenario) -> AsyncItera
     await client.aclose()
 
 
-def refusal(response: httpx.Response) -> tuple[int, str]:
+def refusal(response: httpx.Response, *says: str) -> tuple[int, str]:
+    """Status and code of a problem that says when to come again, and how much is allowed."""
     assert int(response.headers["retry-after"]) >= 1
-    return response.status_code, response.json()["code"]
+    problem = response.json()
+    assert [words for words in says if words not in problem["detail"]] == []
+    return response.status_code, problem["code"]
 
 
 async def held_turns(client: TurnwireClient, scenario: Scenario, count: int) -> list[JsonObject]:
@@ -85,10 +89,10 @@ async def test_a_caller_with_too_many_turns_is_refused_and_others_are_not(
     ann: TurnwireClient, bob: TurnwireClient, scenario: Scenario
 ) -> None:
     turns = await held_turns(ann, scenario, 2)
-    assert refusal(await ann.post("one more")) == (429, "too_many_turns")
+    assert refusal(await ann.post("one more"), "2 turns", "one caller") == (429, "too_many_turns")
     other = await bob.post("hello", background=True)
     assert other.status_code == 202
-    assert refusal(await bob.post("the fourth of all")) == (429, "too_many_turns")
+    assert refusal(await bob.post("the fourth of all"), "3 turns", "the service") == (429, "too_many_turns")
     for turn in turns:
         await ann.cancel(turn["id"])
     await bob.cancel(other.json()["id"])
@@ -133,30 +137,42 @@ async def test_a_turn_that_runs_too_long_fails(ann: TurnwireClient, scenario: Sc
     await scenario.script({"text": "one " * 100, "delay_s": 0.1})
     turn = await ann.run("hello")
     assert (turn["status"], turn["error"]["code"], turn["error"]["retryable"]) == ("failed", "timeout", True)
+    assert "2 seconds" in turn["error"]["message"]
     await scenario.closed()
 
 
 # --- the upstream --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["headers", "text:1"])
-async def test_a_silent_upstream_is_given_up(ann: TurnwireClient, scenario: Scenario, place: str) -> None:
+@pytest.mark.parametrize(
+    ("place", "says"), [("headers", "did not answer within 0.5 s"), ("text:1", "was silent for 0.5 s")]
+)
+async def test_a_silent_upstream_is_given_up(
+    ann: TurnwireClient, scenario: Scenario, place: str, says: str
+) -> None:
     await scenario.script({"text": "one two three", "hold": {place: scenario.gate("silence")}})
     turn = await ann.run("hello")
     assert (turn["status"], turn["error"]["code"]) == ("failed", "upstream_timeout")
+    assert says in turn["error"]["message"]
     await scenario.closed()
 
 
 @pytest.mark.parametrize(
-    "text", [{"text": "x" * 5000, "chunks": 1}, {"text": "x" * 10_000, "chunks": 100}], ids=["frame", "message"]
+    ("text", "says"),
+    [
+        ({"text": "x" * 5000, "chunks": 1}, "a frame of more than 4000 bytes"),
+        ({"text": "x" * 10_000, "chunks": 100}, "more than 9000 characters"),
+    ],
+    ids=["frame", "message"],
 )
 async def test_an_upstream_that_sends_too_much_at_once_or_in_all_is_cut_off(
-    ann: TurnwireClient, scenario: Scenario, text: JsonObject
+    ann: TurnwireClient, scenario: Scenario, text: JsonObject, says: str
 ) -> None:
     await scenario.script(text)
     turn = await ann.run("hello")
     assert (turn["status"], turn["error"]["code"]) == ("failed", "upstream_protocol")
     assert len(turn["output_text"]) <= 9000
+    assert says in turn["error"]["message"]
 
 
 @contextmanager
@@ -186,6 +202,7 @@ async def test_an_upstream_that_does_not_accept_is_given_up(tmp_path: Path, upst
             turn = await client.run("hello")
         await client.aclose()
     assert (turn["status"], turn["error"]["code"]) == ("failed", "upstream_unreachable")
+    assert "within 0.5 s" in turn["error"]["message"]
 
 
 # --- tools ---------------------------------------------------------------------------------------
@@ -205,7 +222,8 @@ async def test_a_tool_that_takes_too_long_ends_as_an_error_and_the_model_is_told
 ) -> None:
     await scenario.script(calls("slow_async", q=scenario.gate("tool")), {"text": "Too slow."})
     turn = await ann.run("hello", agent="worker")
-    assert completed_call(await ann.log(turn["id"]))["status"] == "error"
+    call = completed_call(await ann.log(turn["id"]))
+    assert (call["status"], "0.4 seconds" in call["error"]) == ("error", True)
     assert (turn["status"], turn["output_text"]) == ("completed", "Too slow.")
     await scenario.control.gone(scenario.gate("tool"))
 
@@ -259,16 +277,25 @@ async def test_a_turn_has_so_many_listeners_and_no_more(ann: TurnwireClient, sce
     async with ann.events(turn["id"]) as first, ann.events(turn["id"]) as second:
         await anext(first)
         await anext(second)
-        assert refusal(await ann.http.get(path)) == (503, "overloaded")
+        assert refusal(await ann.http.get(path), "2 listeners") == (503, "overloaded")
         await ann.cancel(turn["id"])
         assert (await first.rest())[-1].type == (await second.rest())[-1].type == "turn.cancelled"
 
 
+def nested(levels: int) -> JsonObject:
+    """A schema of so many objects, one in the other."""
+    return {"not": nested(levels - 1)} if levels > 1 else {}
+
+
 async def test_a_body_nested_too_deep_is_refused_where_it_is(ann: TurnwireClient) -> None:
-    body = b'{"input": "hello", "metadata": ' + b"[" * DEEP + b"]" * DEEP + b"}"
+    body = b'{"input": "hello", "metadata": ' + b"[" * NESTING + b"]" * NESTING + b"}"
     response = await ann.http.post("/v1/turns", content=body, headers={"content-type": "application/json"})
-    assert (response.status_code, response.json()["code"]) == (400, "bad_request")
-    assert response.json()["errors"][0]["loc"][:2] == ["body", "metadata"]
+    problem = response.json()
+    assert (response.status_code, problem["code"]) == (400, "bad_request")
+    assert problem["errors"][0]["loc"][:2] == ["body", "metadata"]
+    assert problem["errors"][0]["message"] == f"nested deeper than {NESTING}"
+    taken = await ann.post("hello", tools=[{"name": "mine", "parameters": nested(NESTING - 3)}])
+    assert taken.json()["code"] == "override_forbidden"  # the body was read, and only then refused
 
 
 # --- age -----------------------------------------------------------------------------------------
@@ -291,6 +318,7 @@ async def test_what_is_too_old_is_removed_at_the_next_sweep(tmp_path: Path, upst
                 pass
         events = await client.http.get(f"/v1/turns/{turns[0]['id']}/events")
         assert (events.status_code, events.json()["code"]) == (410, "events_expired")
+        assert "no longer kept" in events.json()["detail"]
         assert (await client.turn(turns[0]["id"]))["output_text"] == "All good."
         assert len(await client.items("days")) == 2
         assert (await client.http.get("/v1/conversations/weeks")).status_code == 404

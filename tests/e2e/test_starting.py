@@ -204,7 +204,9 @@ async def test_a_body_over_the_limit_is_413_also_without_a_length(hasty_client: 
     headers = {"content-type": "application/json"}
     with_length = await hasty_client.http.post("/v1/turns", content=b" " * 10_000, headers=headers)
     chunked = await hasty_client.http.post("/v1/turns", content=parts(), headers=headers)
-    assert [r.json()["code"] for r in (with_length, chunked)] == ["body_too_large", "body_too_large"]
+    for answer in (with_length, chunked):
+        assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")
+        assert "4096 bytes" in answer.json()["detail"]
 
 
 async def test_overrides_reach_the_model(client: TurnwireClient, scenario: Scenario) -> None:
