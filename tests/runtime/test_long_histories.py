@@ -9,7 +9,6 @@ import pytest
 
 from app.domain.conversation import NewItem
 from app.domain.ids import new_item_id
-from app.domain.json_types import Item
 from app.domain.ports import RunCompleted
 from app.runtime.history import looked_through
 from app.runtime.models.outgoing import LIGHT_CHARACTERS, LIGHT_ITEMS
@@ -63,15 +62,15 @@ async def test_a_turn_on_ten_thousand_items_hardly_holds_up_the_loop(wire: Wire,
 
 
 @pytest.mark.parametrize(
-    ("items", "at_once"),
+    ("count", "text", "at_once"),
     [
-        ([], True),
-        (dialogue(LIGHT_ITEMS), True),
-        (dialogue(LIGHT_ITEMS + 1), False),
-        ([{"type": "message", "role": "user", "content": "x" * LIGHT_CHARACTERS}], False),
+        (0, "", True),
+        (LIGHT_ITEMS, "hello", True),
+        (LIGHT_ITEMS + 1, "hello", False),
+        (1, "x" * LIGHT_CHARACTERS, False),
     ],
 )
-async def test_a_short_history_is_looked_through_at_once(items: list[Item], at_once: bool) -> None:
-    history = [NewItem(new_item_id(), item) for item in items]
+async def test_a_short_history_is_looked_through_at_once(count: int, text: str, at_once: bool) -> None:
+    history = [NewItem(new_item_id(), {"role": "user", "content": text})] * count
     thread = await looked_through(history, threading.get_ident)
     assert (thread == threading.get_ident()) == at_once
