@@ -49,7 +49,8 @@ class Workspaces:
     async def remove(self, turn_id: TurnId) -> None:
         """Remove all that the turn left. Its sandboxes are closed already: nothing of them runs."""
         folder = self._of(turn_id)
-        await self._launcher.work(lambda: remove_tree(folder))
+        if _is_there(folder):  # most turns never had any: to look costs less than a thread
+            await self._launcher.work(lambda: remove_tree(folder))
 
     async def sweep(self, keep: Collection[TurnId]) -> int:
         """Remove what a crash left: everything but the workspaces of these turns; returns how many."""
@@ -81,6 +82,10 @@ class TurnWorkspaces:
 
     def workspace(self, sandbox_id: UUID) -> Workspace:
         return Workspace(self.root / sandbox_id.hex, self.root / f"{sandbox_id.hex}.filled")
+
+
+def _is_there(path: Path) -> bool:
+    return os.path.lexists(path)
 
 
 def remove_tree(path: Path) -> None:
