@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeVar, get_args
 
 from agents import ModelResponse, Usage
 from agents.items import TResponseOutputItem
@@ -22,6 +22,8 @@ from app.runtime.fences import fenced
 from app.runtime.models.counts import usage_object
 from app.runtime.models.json_frames import is_object
 from app.runtime.models.reply import Reply
+
+M = TypeVar("M", bound=BaseModel)
 
 
 def _item_classes() -> dict[str, type[BaseModel]]:
@@ -57,16 +59,30 @@ def completed_events(
     """What the SDK's run loop needs to see of a reply."""
     output = [sdk_item(item) for item in reply.output]
     for index, item in enumerate(output):
-        yield ResponseOutputItemDoneEvent.construct(
-            type="response.output_item.done", item=item, output_index=index, sequence_number=index
+        yield _holding(
+            ResponseOutputItemDoneEvent,
+            type="response.output_item.done",
+            item=item,
+            output_index=index,
+            sequence_number=index,
         )
-    yield ResponseCompletedEvent.construct(
-        type="response.completed", response=sdk_response(reply, model, output), sequence_number=len(output)
+    yield _holding(
+        ResponseCompletedEvent,
+        type="response.completed",
+        response=sdk_response(reply, model, output),
+        sequence_number=len(output),
     )
 
 
+def _holding(kind: type[M], **values: Any) -> M:
+    """An object of these values, which are objects themselves where they must be: the package's own `construct`
+    would look through each of them once more, at several times the cost."""
+    return super(BaseModel, kind).model_construct(**values)
+
+
 def sdk_response(reply: Reply, model: str, output: list[TResponseOutputItem]) -> Response:
-    response = Response.construct(
+    response = _holding(
+        Response,
         id=reply.response_id or "",
         object="response",
         created_at=time.time(),
