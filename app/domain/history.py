@@ -223,19 +223,29 @@ def _reasoning_with_followers(items: Sequence[Item]) -> list[Item]:
 
 
 def newest(items: Sequence[Item], limit: int) -> list[Item]:
-    """The newest `limit` items with steps whole: no output without its call, no call without its siblings and
-    the reasoning that led to them."""
+    """The newest `limit` items of what `repaired` returns, and as valid: with what they need of those before
+    them, the call of each output, the other calls of a step, and what was said and thought before them."""
     if limit <= 0 or len(items) <= limit:
         return list(items)
-    start = len(items) - limit
-    needed = {i["call_id"] for i in items[start:] if i.get("type") in OUTPUT_TYPES}
-    present = {i["call_id"] for i in items[start:] if i.get("type") in CALL_TYPES}
-    for index in range(start - 1, -1, -1):
-        if not needed - present:
-            break
-        if items[index].get("type") in CALL_TYPES:
-            present.add(items[index]["call_id"])
-            start = index
-    while start > 0 and items[start - 1].get("type") in CALL_TYPES | {"reasoning"}:
-        start -= 1
-    return list(items[start:])
+    needed: set[Any] = set()
+    for start in range(len(items) - 1, 0, -1):
+        item = items[start]
+        match item.get("type"):
+            case kind if kind in _OUTPUT_OF:
+                needed.discard(item.get("call_id"))
+            case kind if kind in _OUTPUT_OF.values():
+                needed.add(item.get("call_id"))
+            case "mcp_approval_response":
+                needed.add(item.get("approval_request_id"))
+            case "mcp_approval_request":
+                needed.discard(item.get("id"))
+        if len(items) - start >= limit and not needed and not _in_one_breath(items[start - 1], item):
+            return list(items[start:])
+    return list(items)
+
+
+def _in_one_breath(before: Item, item: Item) -> bool:
+    """True if an item is not to be had without the one before it."""
+    if before.get("role") == "assistant":
+        return item.get("type") in _OUTPUT_OF
+    return _goes_on_with_step(before)

@@ -136,8 +136,7 @@ class Runner:
         given = everything = [*history, *plan.input]
         if state is not None:
             given = await to_thread.run_sync(state.model_input, everything)
-        is_cut = len(given) < len(everything) or 0 < self._limits.history_items <= len(history)
-        past = Past(given[: max(0, len(given) - len(plan.input))], is_valid=not is_cut)
+        past = Past(given[: max(0, len(given) - len(plan.input))])
         # They hold each other, and none of them the job: its history shall go with the run.
         start = partial(self._start, job.turn, scope.top, plan)
         notes = state.notes if state is not None else None

@@ -1,6 +1,7 @@
 """What a turn leaves behind, and in which shape a strict provider takes it."""
 
 import json
+import random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from app.domain.ledger import ShownMessage
 USER: Item = {"type": "message", "role": "user", "content": "Hi"}
 SAID: Item = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes."}]}
 THOUGHT: Item = {"type": "reasoning", "id": "rs_1", "summary": []}
+SEARCH: Item = {"type": "web_search_call", "id": "ws_1"}
 
 
 def call(call_id: str = "a", arguments: Any = "{}", kind: str = "function_call") -> Item:
@@ -118,6 +120,49 @@ def test_the_newest_items_keep_their_pairs_whole() -> None:
     assert newest(items, 1) == [SAID]
     assert newest(items, 2) == items[3:]
     assert repaired(newest(items, 3)) == newest(items, 3)
+
+
+def test_the_newest_items_keep_what_the_model_said_in_one_breath() -> None:
+    items = [USER, SAID, USER, THOUGHT, SAID, call("a"), out("a"), THOUGHT, SAID]
+    assert newest(items, 3) == newest(items, 4) == newest(items, 6) == items[3:]
+    assert newest(items, 1) == newest(items, 2) == items[7:]
+    searched = [USER, THOUGHT, SEARCH, THOUGHT, SEARCH, SAID]
+    assert newest(searched, 1) == [SAID]
+    assert newest(searched, 2) == newest(searched, 3) == searched[3:]
+    hosted = [USER, {"type": "shell_call", "call_id": "s"}, {"type": "shell_call_output", "call_id": "s"}, SAID]
+    assert newest(hosted, 2) == hosted[1:]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_newest_items_of_a_valid_history_are_valid(seed: int) -> None:
+    chance = random.Random(seed)
+    kinds = [
+        USER,
+        SAID,
+        THOUGHT,
+        {"role": "system", "content": "Be."},
+        {"type": "web_search_call", "id": "ws_1"},
+    ]
+    for kind in ("function_call", "custom_tool_call", "shell_call"):
+        kinds += [make(i, kind=kind + end) for i in "abc" for make, end in ((call, ""), (out, "_output"))]
+    asked = [
+        [
+            {"type": "mcp_approval_request", "id": f"r{n}"},
+            {"type": "mcp_approval_response"} | {"approval_request_id": f"r{n}"},
+        ]
+        for n in range(3)
+    ]
+    broken = [chance.choice(kinds) for _ in range(chance.randrange(20))]
+    for request, response in asked:
+        broken.insert(place := chance.randrange(len(broken) + 1), request)
+        broken.insert(chance.randrange(place, len(broken)) + 1, response)
+    items = repaired(broken)
+    assert repaired(items) == items
+    for limit in range(1, len(items)):
+        cut = newest(items, limit)
+        assert repaired(cut) == cut
+        assert len(cut) >= limit
+        assert cut == items[-len(cut) :]
 
 
 # what a turn leaves behind

@@ -12,17 +12,14 @@ from app.domain.json_types import Item
 
 
 class Past:
-    """The items before a turn, which do not change while a run goes on. It is no item, no mapping and no
-    sequence: the SDK must not look into it.
-
-    `is_valid`: `domain.history.repaired` would leave them as they are.
+    """The items before a turn, which do not change while a run goes on, as `domain.history.repaired` leaves
+    them. It is no item, no mapping and no sequence: the SDK must not look into it.
     """
 
-    __slots__ = ("_copies", "_ready", "is_valid", "items")
+    __slots__ = ("_copies", "_ready", "items")
 
-    def __init__(self, items: Sequence[Item], *, is_valid: bool = False) -> None:
+    def __init__(self, items: Sequence[Item]) -> None:
         self.items = items
-        self.is_valid = is_valid
         self._copies: list[Item] | None = None
         self._ready: dict[object, ReadyPast] = {}
 

@@ -79,7 +79,7 @@ def _ready(past: Past, native: Native) -> ReadyPast:
     """Names that no provider takes are written by what tools a request has: what holds one waits for it."""
     items = list(native(past.items))
     is_same = len(items) == len(past.items) and all(map(is_, items, past.items))
-    valid = items if past.is_valid and is_same else repaired(items)
+    valid = items if is_same else repaired(items)
     return ReadyPast(valid, stands_alone=all(map(_is_plain, valid)))
 
 
