@@ -102,6 +102,7 @@ class CallAssembler:
             self._announce(call)
         call = _Call(Text(self._output), told.index)
         self._calls.append(call)
+        self._output.check_count(len(self._calls))
         return call
 
     def _known(self, told: _Entry) -> _Call | None:

@@ -37,6 +37,7 @@ class OpenItems:
             Text(self._output),
         )
         self.all.append(opened)
+        self._output.check_count(len(self.all))
         if upstream_id is not None:
             self._by_id[upstream_id] = opened
         return opened

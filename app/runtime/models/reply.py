@@ -13,6 +13,8 @@ from app.runtime.observer import ModelCallObserver
 
 SILENT_TYPES: Final = frozenset({"reasoning", "compaction", "mcp_list_tools"})
 """Items that are no answer by themselves."""
+MAX_ITEMS: Final = 1000
+"""Of one answer. Each is compared with those before it: no bound, and a server could hold the loop by them."""
 
 
 @dataclass(slots=True)
@@ -110,6 +112,11 @@ class Output:
         for item in self._held:
             self.observer.item_done(item["id"], item)
         self._held.clear()
+
+    def check_count(self, count: int) -> None:
+        """Raises UpstreamFailure for more items than an answer may have."""
+        if count > MAX_ITEMS:
+            raise protocol_failure(f"an answer of more than {MAX_ITEMS} items")
 
     def too_large(self) -> UpstreamFailure:
         return protocol_failure(f"one item of the answer has more than {self.max_item_size} characters")

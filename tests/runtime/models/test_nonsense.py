@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
@@ -14,7 +14,7 @@ from app.runtime.models.chat_completions import ChatDecoder
 from app.runtime.models.chat_messages import messages_of
 from app.runtime.models.decoding import feed_frames, finish
 from app.runtime.models.outgoing import for_responses
-from app.runtime.models.reply import Decoder, Reply
+from app.runtime.models.reply import MAX_ITEMS, Decoder, Reply
 from app.runtime.models.responses import ResponsesDecoder
 from app.runtime.models.sdk_objects import completed_events
 from tests.runtime.models.loopback import USAGE_CHUNK, chunk, completed_event, response_event
@@ -162,3 +162,27 @@ def test_lost_doubled_and_swapped_frames_tell_nothing_of_what_is_done(wire: str,
         check_told(recorder)
         answers += reply is not None
     assert answers > 20
+
+
+@pytest.mark.parametrize(
+    ("decoder", "one_more"),
+    [
+        (
+            lambda: ChatDecoder(Recorder(), upstream="loop", max_item_size=9),
+            lambda n: chunk({"tool_calls": [{"index": n, "id": f"c{n}", "function": {"name": "f"}}]}),
+        ),
+        (
+            lambda: ResponsesDecoder(Recorder(), max_item_size=9),
+            lambda n: response_event("response.output_item.added", item=HOSTED | {"id": f"ws_{n}"}),
+        ),
+    ],
+    ids=["chat_completions", "responses"],
+)
+def test_an_answer_with_too_many_items_is_none(
+    decoder: Callable[[], Decoder], one_more: Callable[[int], Any]
+) -> None:
+    answer = decoder()
+    frames = [(b"", json.dumps(one_more(n)).encode()) for n in range(MAX_ITEMS + 1)]
+    feed_frames(frames[:-1], answer)
+    with pytest.raises(UpstreamFailure, match="1000 items"):
+        feed_frames(frames[-1:], answer)
