@@ -22,6 +22,7 @@ from app.domain.events import TurnPaused, TurnQueued, TurnStarted
 from app.domain.ids import TurnId, new_pause_id
 from app.domain.pause import Answers, Pause
 from app.domain.ports import (
+    EventBatch,
     EventLog,
     RunFailed,
     RunJob,
@@ -33,7 +34,7 @@ from app.domain.ports import (
     Store,
 )
 from app.domain.turn import Turn, TurnError, TurnStatus, advance, now, timestamp
-from app.errors import StoreUnavailable, TurnwireError
+from app.errors import NotFound, StoreUnavailable, TurnwireError
 from app.turns.endings import Ending, ended, ending_of, remaining_items, terminal_event
 from app.turns.live import LiveTurn
 
@@ -167,7 +168,7 @@ class Execution:
             outcome = await self._outcome(live, resumption)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._conclude(live, outcome)
+                await self._concluded(live, outcome)
 
     async def _outcome(self, live: LiveTurn, resumption: Resumption | None) -> RunOutcome:
         """How the run ended. It has a task of its own, so that agents see one plain cancellation, as everywhere
@@ -239,13 +240,20 @@ class Execution:
 
     # ending
 
+    async def _concluded(self, live: LiveTurn, outcome: RunOutcome) -> None:
+        try:
+            await self._conclude(live, outcome)
+        except Exception:
+            # A turn that stayed live would hold up whoever waits for it, and the service as it stops.
+            if self.find(live.turn.id) is live:
+                self._lose(live)
+            raise
+
     async def _conclude(self, live: LiveTurn, outcome: RunOutcome) -> None:
         if isinstance(outcome, RunPaused) and live.cancel is None:
-            if await self._pause(live, outcome):
-                return
-            outcome = RunStopped()
-        ending = ending_of(outcome, live.cancel, shutting_down=live.shutting_down)
-        await self.settle(live, ending)
+            await self._pause(live, outcome)
+        else:
+            await self.settle(live, ending_of(outcome, live.cancel, shutting_down=live.shutting_down))
 
     async def settle(self, live: LiveTurn, ending: Ending, *, then_next: bool = True) -> None:
         """End a turn: history, status and terminal event in one transaction, shown only after it.
@@ -257,31 +265,25 @@ class Execution:
         items, rolled_back = remaining_items(live.turn, ending, live.recorded, live.ledger)
         turn = ended(live.turn, ending, live.ledger, live.log.next_seq)
         batch = live.end(terminal_event(turn))
-        stored = await self._stored(live, Settlement(turn, items, batch, rolled_back))
-        live.turn = turn
-        if stored:
-            live.log.publish(batch)
-            self._logs.close(turn.id)
-        else:
-            self._logs.cut(turn.id)
-        self.drop(turn.id)
-        live.settled.set()
-        if not stored:
-            self._on_lost(turn)
+        if not await self._stored(live, Settlement(turn, items, batch, rolled_back)):
+            self._lose(live)
             return
-        self._on_ended(live, turn)
+        self._let_go(live, turn, batch)
         self.spawn(self._runtime.ended, turn)
         if then_next:
             await self.start_next(turn.conversation_key)
 
     async def _stored(self, live: LiveTurn, settlement: Settlement) -> bool:
-        """Try under a bound; False if the store refuses, or if earlier events were refused."""
+        """Try under a bound; False if the store refuses, if earlier events were refused, or if the turn was
+        deleted with its conversation."""
         with anyio.move_on_after(SETTLE_S):
             for wait_s in (*SETTLE_RETRIES_S, None):
                 if live.log.failure is not None:
                     return False
                 try:
                     await self._store.settle(settlement)
+                except NotFound:
+                    return False
                 except StoreUnavailable:
                     logger.warning("the end of a turn could not be stored", extra={"turn_id": live.turn.id})
                 else:
@@ -290,8 +292,8 @@ class Execution:
                     await anyio.sleep(wait_s)
         return False
 
-    async def _pause(self, live: LiveTurn, outcome: RunPaused) -> bool:
-        """Store the pause and let go of everything. False if the store refuses."""
+    async def _pause(self, live: LiveTurn, outcome: RunPaused) -> None:
+        """Store the pause and let go of everything."""
         expires_at = now() + timedelta(seconds=self._limits.pause_expiry_s)
         pause = Pause(new_pause_id(), outcome.reason, expires_at, outcome.approvals, outcome.tool_calls)
         turn = replace(
@@ -307,18 +309,25 @@ class Execution:
         try:
             await self._store.pause(turn, outcome.state, batch)
         except StoreUnavailable:
-            self._logs.cut(turn.id)
-            self.drop(turn.id)
-            live.settled.set()
-            self._on_lost(live.turn)
-            return True
+            self._lose(live)
+        else:
+            self._let_go(live, turn, batch)
+
+    def _let_go(self, live: LiveTurn, turn: Turn, batch: EventBatch) -> None:
+        """The turn has ended or paused, and its last batch is stored: show it."""
         live.turn = turn
         live.log.publish(batch)
         self._logs.close(turn.id)
         self.drop(turn.id)
         live.settled.set()
         self._on_ended(live, turn)
-        return True
+
+    def _lose(self, live: LiveTurn) -> None:
+        """What became of the turn could not be stored: its listeners are cut off, and it is ended later."""
+        self._logs.cut(live.turn.id)
+        self.drop(live.turn.id)
+        live.settled.set()
+        self._on_lost(live.turn)
 
     # queue
 
@@ -349,8 +358,12 @@ class Execution:
         live.emit(started_event(turn), items=live.prepared.stored_items)
         batch = live.log.take()
         live.turn = turn
-        if not await self._store.start(turn, batch):
-            raise RuntimeError(f"{turn.id} was to start while another turn is active")
+        try:
+            if not await self._store.start(turn, batch):
+                raise RuntimeError(f"{turn.id} was to start while another turn is active")
+        except Exception:
+            self._lose(live)
+            raise
         live.log.publish(batch)
         self.begin(live)
 

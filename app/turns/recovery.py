@@ -1,6 +1,7 @@
 """Takes on what nobody runs any more: turns of a process that was killed, and those whose end was refused."""
 
 import logging
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -8,7 +9,7 @@ from anyio import to_thread
 
 from app.domain.ports import EventLog, Runtime, Store
 from app.domain.turn import Turn, TurnError
-from app.errors import StoreUnavailable, TurnwireError
+from app.errors import NotFound, StoreUnavailable, TurnwireError
 from app.turns.endings import INTERRUPTED, Ending
 from app.turns.execution import Execution
 from app.turns.revival import revived
@@ -43,14 +44,20 @@ class Recovery:
         for wait_s in BACKOFF_S:
             await anyio.sleep(wait_s)
             try:
-                stored = await self._store.turn(turn.caller, turn.id)
-                if not stored.ended:
-                    await self._end_orphan(stored, STORE_LOST)
-                    await self._execution.start_next(turn.conversation_key)
+                with suppress(NotFound):  # it was deleted with its conversation
+                    await self._end_lost(turn)
             except StoreUnavailable:
                 continue
             return
         logger.error("a turn could not be ended: the next start does", extra={"turn_id": turn.id})
+
+    async def _end_lost(self, turn: Turn) -> None:
+        async with self._execution.queue_lock(turn.conversation_key):
+            stored = await self._store.turn(turn.caller, turn.id)
+            if stored.ended:
+                return
+            await self._end_orphan(stored, STORE_LOST)
+        await self._execution.start_next(turn.conversation_key)
 
     async def _requeue(self, turn: Turn) -> None:
         live = await revived(self._store, self._logs, turn)

@@ -12,10 +12,11 @@ import anyio.lowlevel
 
 from app.domain.caller import ANONYMOUS
 from app.domain.events import TurnPaused
-from app.domain.ids import new_pause_id
+from app.domain.ids import TurnId, new_pause_id
 from app.domain.pause import Answers, Pause
 from app.domain.ports import EventBatch, EventSink, Prepared, RunCompleted, RunControl, RunJob, Runtime, Store
 from app.domain.turn import Turn, now
+from app.errors import StoreUnavailable
 from app.event_log import EventLogs, encoded
 from app.store import SqliteStore, open_store
 from app.turns.execution import Execution, TurnLimits
@@ -55,11 +56,15 @@ class Runs:
 
 
 class Intervening:
-    """A store, and what the test does in the moment in which it has stored that a turn goes on."""
+    """A store, what the test does in the moment in which it has stored that a turn goes on, and whether it
+    starts turns."""
 
-    def __init__(self, store: SqliteStore, intervene: Callable[[], object]) -> None:
+    def __init__(
+        self, store: SqliteStore, intervene: Callable[[], object], refuses_to_start: Callable[[], bool]
+    ) -> None:
         self._store = store
         self._intervene = intervene
+        self._refuses_to_start = refuses_to_start
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -70,15 +75,24 @@ class Intervening:
         await anyio.lowlevel.checkpoint()
         return resumed
 
+    async def start(self, turn: Turn, batch: EventBatch) -> bool:
+        if self._refuses_to_start():
+            raise StoreUnavailable("The disk is full.")
+        return await self._store.start(turn, batch)
+
 
 @dataclass
 class Stage:
     store: SqliteStore
+    logs: EventLogs
     execution: Execution
     pauses: Pauses
     runs: Runs
     on_resumed: Callable[[], object] = field(default=lambda: None)
     """Called when the store has taken the last answer to a pause, and nobody was told yet."""
+    refuses_to_start: bool = False
+    lost: list[TurnId] = field(default_factory=list)
+    """Turns that the execution could not bring to an end."""
 
     async def paused(self, *, expires_in: timedelta = timedelta(hours=1)) -> Turn:
         """A turn that waits for a go-ahead."""
@@ -101,7 +115,7 @@ class Stage:
 async def stage(folder: Path, limits: TurnLimits = LIMITS) -> AsyncIterator[Stage]:
     runs = Runs()
     async with open_store(folder / "db", owner="test") as store, anyio.create_task_group() as tasks:
-        shown = cast(Store, Intervening(store, lambda: made.on_resumed()))
+        shown = cast(Store, Intervening(store, lambda: made.on_resumed(), lambda: made.refuses_to_start))
         logs = EventLogs(shown, window_bytes=1000)
         runtime = cast(Runtime, runs)
         execution = Execution(
@@ -110,12 +124,12 @@ async def stage(folder: Path, limits: TurnLimits = LIMITS) -> AsyncIterator[Stag
             runtime,
             limits,
             on_ended=lambda live, turn: None,
-            on_lost=lambda turn: None,
+            on_lost=lambda turn: made.lost.append(turn.id),
             on_upstream_failed=lambda code: None,
         )
         execution.attach(tasks)
         places = Places(execution, limits)
         pauses = Pauses(shown, logs, runtime, execution, limits, places, on_resumed=lambda live: None)
-        made = Stage(store, execution, pauses, runs)
+        made = Stage(store, logs, execution, pauses, runs)
         yield made
         runs.may_end.set()
