@@ -84,6 +84,8 @@ class FrameReader:
         return frames
 
     def _add(self, data: bytes) -> None:
+        if self._data:
+            self._data_size += 1  # the line end that joins them: blank lines, too, are kept
         self._data.append(data)
         self._data_size += len(data)
         self._check(self._data_size)

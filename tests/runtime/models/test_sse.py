@@ -96,6 +96,7 @@ def test_nothing_comes_of_an_empty_stream() -> None:
         [b"data: " + b"x" * 200 + b"\n\n"],
         [b"data: " + b"x" * 60, b"x" * 60, b"x" * 60],
         [b"data: " + b"x" * 30 + b"\n"] * 5,
+        [b"data:\n"] * 200,
     ],
 )
 def test_a_frame_beyond_the_limit_is_refused_before_it_is_whole(pieces: list[bytes]) -> None:
