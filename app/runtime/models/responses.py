@@ -45,7 +45,7 @@ from app.runtime.models.response_items import (
 )
 from app.runtime.observer import ModelCallObserver
 
-NO_TOOLS: Final = SILENT_TYPES | {"message", "mcp_list_tools", "mcp_approval_request", "tool_search_output"}
+NO_TOOLS: Final = SILENT_TYPES | {"message", "mcp_approval_request", "tool_search_output"}
 
 
 class ResponsesDecoder:
