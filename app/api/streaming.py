@@ -165,7 +165,7 @@ def _body(data: bytes, *, more: bool = True) -> Message:
 async def stream(
     scope: Scope, receive: Receive, send: Send, answer: "Streamed", head: Message, filler: bytes | None
 ) -> None:
-    """Serve one listener to its end, clean or cut. Raises TurnwireError if nothing was sent yet."""
+    """Serve one listener to its end, clean or cut. Raises what went wrong if nothing was sent yet."""
     write = _connection(scope).get("write")
     listener = Listener(receive, send, write, head, filler, answer.limits)
     answer.outlet.put = listener.put_at_once
@@ -174,7 +174,9 @@ async def stream(
             outcome = await listener.run(answer.frames)
     except Exception as error:  # an answer that has begun ends here, whatever went wrong
         if not listener.opened:
-            raise _as_problem(error) from error
+            if isinstance(error, LogCut):
+                raise StoreUnavailable("The turn's events cannot be read just now: try again.") from error
+            raise
         defect = not isinstance(error, LogCut | TurnwireError)
         logger.warning(
             "stream.cut", exc_info=defect, extra={"event": "stream.cut", "reason": type(error).__name__}
@@ -185,12 +187,6 @@ async def stream(
         answer.metrics.listener_stalled()
         logger.warning("stream.cut", extra={"event": "stream.cut", "reason": "stalled"})
         await _cut(scope, receive)
-
-
-def _as_problem(error: Exception) -> Exception:
-    if isinstance(error, LogCut):
-        return StoreUnavailable("The turn's events cannot be read just now: try again.")
-    return error
 
 
 async def _cut(scope: Scope, receive: Receive) -> None:
