@@ -1,8 +1,7 @@
 """How a turn is answered: as events, as JSON once it has paused or ended, as text, or accepted at once."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TypeVar, cast
 
 from fastapi import Response
 
@@ -21,8 +20,6 @@ from app.wire.plain_text import PlainTextEncoder
 FORMS: tuple[Form, ...] = ("text/event-stream", "application/json", "text/plain")
 SPACE = b" "
 """What JSON may begin with: clients with read time-outs live on it while they wait."""
-
-T = TypeVar("T")
 
 
 def form(accept: str | None) -> Form:
@@ -52,7 +49,7 @@ def event_stream(api: Api, attached: Attached) -> Response:
     return EventStream(Streamed(_encoded(entries, encoder), api.limits, api.metrics, outlet), headers)
 
 
-def conversation_stream(api: Api, turns: AsyncIterator[tuple[TurnId, list[LogEntry]]]) -> Response:
+def conversation_stream(api: Api, turns: AsyncGenerator[tuple[TurnId, list[LogEntry]], None]) -> Response:
     return EventStream(_streamed(api, _conversation_frames(turns)), {})
 
 
@@ -66,30 +63,30 @@ def _streamed(api: Api, frames: Frames) -> Streamed:
     return Streamed(frames, api.limits, api.metrics)
 
 
-async def _encoded(batches: AsyncIterator[list[LogEntry]], encoder: Encoder) -> AsyncGenerator[bytes, None]:
+async def _encoded(batches: AsyncGenerator[list[LogEntry], None], encoder: Encoder) -> Frames:
     """What waits is joined into one write."""
-    async with aclosing(_generator(batches)) as entries:
+    async with aclosing(batches) as entries:
         async for batch in entries:
             yield _joined(batch, encoder)
 
 
 async def _conversation_frames(
-    batches: AsyncIterator[tuple[TurnId, list[LogEntry]]],
-) -> AsyncGenerator[bytes, None]:
-    async with aclosing(_generator(batches)) as entries:
+    batches: AsyncGenerator[tuple[TurnId, list[LogEntry]], None],
+) -> Frames:
+    async with aclosing(batches) as entries:
         async for turn_id, batch in entries:
             yield _joined(batch, ConversationEncoder(turn_id))
 
 
-async def _text(api: Api, attached: Attached) -> AsyncGenerator[bytes, None]:
+async def _text(api: Api, attached: Attached) -> Frames:
     encoder = PlainTextEncoder()
-    async with aclosing(_generator(api.turns.tail(attached))) as entries:
+    async with aclosing(api.turns.tail(attached)) as entries:
         async for batch in entries:
             yield _joined(batch, encoder)
     yield b"".join(encoder.closing())
 
 
-async def _turn_json(api: Api, attached: Attached) -> AsyncGenerator[bytes, None]:
+async def _turn_json(api: Api, attached: Attached) -> Frames:
     turn = await api.turns.outcome(attached)
     yield dumps(turn.as_json(with_input=True))
 
@@ -98,8 +95,3 @@ def _joined(batch: list[LogEntry], encoder: Encoder) -> bytes:
     if len(batch) == 1:
         return b"".join(encoder.encode(batch[0]))
     return b"".join(frame for entry in batch for frame in encoder.encode(entry))
-
-
-def _generator(iterator: AsyncIterator[T]) -> AsyncGenerator[T, None]:
-    """The service's tails are generators, to be closed by whoever reads them."""
-    return cast(AsyncGenerator[T, None], iterator)

@@ -1,7 +1,7 @@
 """Conversations: made, read, changed, forked, removed, and followed from turn to turn."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from anyio import to_thread
@@ -85,23 +85,23 @@ class Conversations(ABC):
 
     async def follow(
         self, caller: Caller, conversation_id: str, after: tuple[str, int] | None
-    ) -> AsyncIterator[tuple[TurnId, list[LogEntry]]]:
+    ) -> AsyncGenerator[tuple[TurnId, list[LogEntry]], None]:
         conversation, turn, seq = await self._first_followed(caller, conversation_id, after)
         key = turn.key if turn else await self._store.newest_turn_key(conversation.key)
         while True:
             if turn is not None:
-                async with aclosing(self._whole_log(turn, seq)) as entries:  # type: ignore[type-var]
+                async with aclosing(self._whole_log(turn, seq)) as entries:
                     async for some in entries:
                         yield turn.id, some
                 key, seq = turn.key, 0
             await self._logs.conversation_changed(conversation.key, key)
             turn = await self._store.next_turn(conversation.key, key)
 
-    async def _whole_log(self, turn: Turn, after: int) -> AsyncIterator[list[LogEntry]]:
+    async def _whole_log(self, turn: Turn, after: int) -> AsyncGenerator[list[LogEntry], None]:
         """A turn's log to its terminal event: a pause is no end here."""
         while True:
             current = self._now(await self._store.turn(turn.caller, turn.id))
-            async with aclosing(self._logs.tail(current, after)) as entries:  # type: ignore[type-var]
+            async with aclosing(self._logs.tail(current, after)) as entries:
                 async for some in entries:
                     after = some[-1].seq
                     yield some

@@ -1,6 +1,6 @@
 """The turns of this process: start, attach, cancel, drain. Implements `TurnService` for the HTTP side."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Literal
@@ -157,7 +157,7 @@ class TurnManager(Conversations):
         over = turn.ended or turn.status == "paused"
         return Attached(turn, after, replayed, nothing_left=over and after == turn.last_event_id)
 
-    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
+    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncGenerator[list[LogEntry], None]:
         return self._logs.tail(
             attached.turn, attached.after, max_listeners=self._limits.max_listeners, taker=taker
         )
@@ -170,7 +170,7 @@ class TurnManager(Conversations):
 
     async def outcome(self, attached: Attached) -> Turn:
         while True:
-            async with aclosing(self.tail(attached)) as entries:  # type: ignore[type-var]
+            async with aclosing(self.tail(attached)) as entries:
                 async for some in entries:
                     attached = replace(attached, after=some[-1].seq)
             turn = self._now(await self._store.turn(attached.turn.caller, attached.turn.id))

@@ -3,7 +3,7 @@
 Every method that takes a caller raises NotFound for what is not the caller's own.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -82,7 +82,7 @@ class TurnService(Protocol):
         """Raises InvalidEventId if `after` is beyond the log, EventsExpired if it was removed."""
         ...
 
-    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
+    def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncGenerator[list[LogEntry], None]:
         """The events after `attached.after` until the turn pauses or ends, without those that `taker` takes in
         the moment in which they are shown. Close it (`aclosing`).
 
@@ -168,7 +168,7 @@ class TurnService(Protocol):
 
     def follow(
         self, caller: Caller, conversation_id: str, after: tuple[str, int] | None
-    ) -> AsyncIterator[tuple[TurnId, list[LogEntry]]]:
+    ) -> AsyncGenerator[tuple[TurnId, list[LogEntry]], None]:
         """The turn under way from its first event (or what follows `after`, a turn id and an event number),
         then every later turn, each log whole, until the service stops. Raises NotFound, InvalidEventId or
         EventsExpired before the first entries; LogCut where the connection must be cut.

@@ -3,7 +3,7 @@
 A turn that is started has its first event and then waits; `say`, `pause`, `end` and `cut` move it on.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -190,7 +190,9 @@ class FakeTurns:
         over = fake.turn.status in OVER and after == len(fake.entries)
         return Attached(fake.turn, after, nothing_left=over)
 
-    async def tail(self, attached: Attached, taker: Taker | None = None) -> AsyncIterator[list[LogEntry]]:
+    async def tail(
+        self, attached: Attached, taker: Taker | None = None
+    ) -> AsyncGenerator[list[LogEntry], None]:
         if self.tail_refusal is not None:
             raise self.tail_refusal
         fake = self.all[attached.turn.id]
@@ -346,7 +348,7 @@ class FakeTurns:
 
     async def follow(
         self, caller: Caller, conversation_id: str, after: tuple[str, int] | None
-    ) -> AsyncIterator[tuple[TurnId, list[LogEntry]]]:
+    ) -> AsyncGenerator[tuple[TurnId, list[LogEntry]], None]:
         for turn_id in list(self.all):
             start = after[1] if after and after[0] == turn_id else 0
             async for entries in self.tail(await self.attach(caller, turn_id, start)):

@@ -1,6 +1,6 @@
 """What `turns` asks of the event log. `event_log` implements `EventLog` and `TurnLog`."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -117,13 +117,13 @@ class EventLog(Protocol):
         *,
         max_listeners: int | None = None,
         taker: Taker | None = None,
-    ) -> AsyncIterator[list[LogEntry]]:
+    ) -> AsyncGenerator[list[LogEntry], None]:
         """Entries after number `after`, in order, without gap or repeat, until the turn pauses or ends.
 
         Yields what waits in one list, without what `taker` took. While the turn is live it follows; only
         entries that no end of the process can lose are shown.
         Raises LogCut if the log was cut, EventsExpired if retention removed what was asked for, Overloaded if
-        a live turn has `max_listeners` already.
+        a live turn has `max_listeners` already. Whoever reads closes it.
         """
         ...
 
