@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 
 from anyio import to_thread
@@ -68,12 +69,14 @@ class Admissions:
         """Admit a turn and begin it if nothing is before it. Raises what a refused request gets."""
         if self._execution.draining:
             raise ShuttingDown("The service is stopping. Send the request again in a moment.", retry_after_s=5)
-        with self._places.for_new(caller):
+        with ExitStack() as place:
+            place.enter_context(self._places.for_new(caller))
             conversation = conversation_id and await self._store.find_conversation(caller, conversation_id)
             prepared = await self._prepared(request, conversation or None)
-            # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
-            stored = self._stored(caller, conversation_id, request, idempotency, prepared, trace_parent)
-            return await asyncio.shield(asyncio.ensure_future(stored))
+            held = place.pop_all()
+        # Shielded: a caller that is gone after its turn was stored still has a turn that somebody runs.
+        stored = self._stored(held, caller, conversation_id, request, idempotency, prepared, trace_parent)
+        return await asyncio.shield(asyncio.ensure_future(stored))
 
     async def _prepared(self, request: TurnRequest, conversation: Conversation | None) -> Prepared:
         prepare = partial(
@@ -87,6 +90,7 @@ class Admissions:
 
     async def _stored(
         self,
+        place: ExitStack,
         caller: Caller,
         conversation_id: ConversationId | None,
         request: TurnRequest,
@@ -94,6 +98,7 @@ class Admissions:
         prepared: Prepared,
         trace_parent: str | None,
     ) -> Admitted:
+        """Admit it in the store and begin it. `place` is held until it is one of the live turns."""
         turn_id = new_turn_id()
         log = self._logs.open(turn_id)
         admission = Admission(
@@ -108,16 +113,17 @@ class Admissions:
             idempotency=idempotency,
             trace_parent=trace_parent,
         )
-        try:
-            admitted = await self._store.admit(admission)
-        except BaseException:
-            self._logs.close(turn_id)
-            raise
-        if admitted.replayed or admitted.batch is None:
-            self._logs.close(turn_id)
+        with place:
+            try:
+                admitted = await self._store.admit(admission)
+            except BaseException:
+                self._logs.close(turn_id)
+                raise
+            if admitted.replayed or admitted.batch is None:
+                self._logs.close(turn_id)
+            else:
+                self._begin(admitted, admitted.batch, log, prepared)
             return admitted
-        self._begin(admitted, admitted.batch, log, prepared)
-        return admitted
 
     def _begin(self, admitted: Admitted, batch: EventBatch, log: TurnLog, prepared: Prepared) -> None:
         self._logs.bind(log, admitted.turn.key, admitted.turn.conversation_key)

@@ -43,8 +43,8 @@ class Runs:
         self.begun = anyio.Event()
         self.may_end = anyio.Event()
 
-    def prepare(self, request: object, *, agent: str, last_agent: str | None = None) -> Prepared:
-        return Prepared(agent, None, ())
+    def prepare(self, request: object, *, agent: str | None, last_agent: str | None = None) -> Prepared:
+        return Prepared(agent or "assistant", None, ())
 
     async def run(self, job: RunJob, sink: EventSink, control: RunControl, deadline: float) -> RunCompleted:
         self.begun.set()
