@@ -79,7 +79,7 @@ class LiveLog:
         return self._failure
 
     def append(self, event: Event, origin: Origin | None = None, items: Sequence[NewItem] = ()) -> None:
-        if isinstance(event, DELTAS) and not items and self._is_quiet():
+        if isinstance(event, DELTAS) and not items and self._goes_alone():
             self._passes.keep([(self, self._staging.one(event, origin))])
             return
         self._staging.add(event, origin, items)
@@ -104,11 +104,6 @@ class LiveLog:
     def publish(self, batch: EventBatch) -> None:
         """A batch whose predecessors are still on their way waits for them."""
         if not batch.entries:
-            return
-        if batch.last_seq == self.window.last_seq:
-            # What the log was opened behind: admission's first event.
-            self.window.add_before(batch.entries)
-            self._wake()
             return
         if not self._held and batch.entries[0].seq == self.window.last_seq + 1:
             self.window.add(batch.entries)
@@ -152,9 +147,9 @@ class LiveLog:
         """Nothing can be written any more."""
         self._failure = failure
 
-    def _is_quiet(self) -> bool:
-        """True if an event may go into the journal by itself: all before it are shown, and it is the first of
-        its millisecond. Those that follow it are gathered."""
+    def _goes_alone(self) -> bool:
+        """True if an event goes into the journal by itself: all before it are shown, and it is the first of its
+        millisecond, which counts as taken from now on: those that follow it in that are gathered."""
         if self.turn_key is None or self._failure or not self._staging.is_empty_at(self.window.last_seq + 1):
             return False
         now = int(asyncio.get_running_loop().time() * 1000)

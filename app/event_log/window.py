@@ -30,12 +30,6 @@ class Window:
         if self._bytes > self._max_bytes:
             self._drop_oldest()
 
-    def add_before(self, entries: Sequence[LogEntry]) -> None:
-        """Add entries in front of an empty window."""
-        self._entries.extend(entries)
-        self._bytes += sum(map(_cost, entries))
-        self._drop_oldest()
-
     def _drop_oldest(self) -> None:
         dropped = 0
         while self._bytes > self._max_bytes and dropped < len(self._entries) - 1:

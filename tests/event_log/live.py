@@ -8,7 +8,7 @@ from typing import Any
 
 from anyio import fail_after
 
-from app.domain.events import LogEntry, MessageDelta, TurnCompleted, TurnPaused
+from app.domain.events import LogEntry, MessageDelta, TurnCompleted, TurnPaused, TurnStarted
 from app.domain.ports import EventBatch, LogCut, Settlement
 from app.domain.turn import Turn, now
 from app.event_log import EventLogs
@@ -30,7 +30,9 @@ class LiveScene(Scene):
     async def begin(self, conversation: str = "chat", **request: Any) -> tuple[Turn, LiveLog]:
         """A running turn; its log holds `turn.started`."""
         admitted = await self.admit(conversation, **request)
-        log = self.logs.open(admitted.turn.id, next_seq=2)
+        log = self.logs.open(admitted.turn.id)
+        log.append(TurnStarted(admitted.turn.conversation_id, admitted.turn.agent, 1, "now"))
+        log.take()  # the scene has stored a plainer one under its number
         self.logs.bind(log, admitted.turn.key, admitted.turn.conversation_key)
         log.publish(admitted.batch or EventBatch(()))
         return admitted.turn, log

@@ -47,11 +47,3 @@ def test_log_that_goes_on_has_all_before_it_behind_its_window() -> None:
     window = Window(8, 1 << 20)
 
     assert (window.last_seq, window.holds(7), window.holds(8)) == (7, False, True)
-
-
-def test_entries_can_be_put_in_front_of_an_empty_window() -> None:
-    window = Window(2, 1 << 20)
-    window.add_before(entries(1, 1))
-    window.add(entries(2, 3))
-
-    assert numbers(window, 0) == [1, 2, 3]
