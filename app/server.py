@@ -15,6 +15,7 @@ from http import HTTPStatus
 from types import FrameType
 from typing import Any
 
+import httptools
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -29,6 +30,7 @@ logger = logging.getLogger(__name__)
 MAX_HEAD_BYTES = 64 * 1024
 HEAD_WITHIN_S = 20
 """A connection that has sent no whole request head by then is closed."""
+_OFFERS = frozenset({b"connection", b"upgrade", b"http2-settings"})
 _RESET = struct.pack("ii", 1, 0)
 KEEP_ALIVE_S = 75
 """Longer than proxies keep theirs (nginx: 60), so that it is they who close an idle connection."""
@@ -37,9 +39,16 @@ LAST_ANSWERS_S = 5
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose request heads are bounded in size and time, and which an answer can abort."""
+    """A connection whose request heads are bounded in size and time, and which an answer can abort.
+
+    No other protocol is spoken here. uvicorn would take what follows a request that offers one as that
+    protocol's: the body of Java's first request, which offers HTTP/2, or the next request.
+    """
 
     _head_bytes = 0
+    _in_head = False
+    _set_aside = False
+    """True while the parser is within a request that offers another protocol."""
     _head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -50,8 +59,40 @@ class Connection(HttpToolsProtocol):
         self._head_came()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        waiting: bytes | None = data
+        while waiting is not None:
+            waiting = self._parsed(waiting)
+
+    def _parsed(self, data: bytes) -> bytes | None:
+        """Have the parser take `data`; what is to be taken after that, None if nothing is."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            logger.debug("what came is no HTTP request")
+            self.send_400_response("")
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._set_aside:
+                return self._without_offer() + data[upgrade.args[0] :]
+            # A tunnel: whatever follows is no request.
+            self.cycle.keep_alive = False
+        return None
+
+    def _without_offer(self) -> bytes:
+        """The head of the request that was set aside, for a new parser, without its offer of a protocol."""
+        version = self.parser.get_http_version().encode()
+        lines = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
+        lines += [name + b": " + value for name, value in self.headers if name not in _OFFERS]
+        if any(b"close" in value.lower() for name, value in self.headers if name == b"connection"):
+            lines.append(b"connection: close")
+        self._set_aside = False
+        self.parser = httptools.HttpRequestParser(self)
+        return b"\r\n".join([*lines, b"", b""])
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._in_head = True
         self._head_bytes = 0
         self._await_head()
         self.scope["extensions"] = {CONNECTION: {"abort": self._abort}}
@@ -62,11 +103,24 @@ class Connection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._count(len(name) + len(value) + 4)
-        super().on_header(name, value)
+        if self._in_head:  # else it is a trailer, which may say nothing of who asks and what for
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
+            self._set_aside = True
+            return
         self._head_came()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._set_aside:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._set_aside:
+            super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         if self._head_bytes > MAX_HEAD_BYTES:

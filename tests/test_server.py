@@ -153,6 +153,80 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
     assert answer.rindex(b"HTTP/1.1 200") < answer.index(b"HTTP/1.1 404")
 
 
+GREETING = b'{"input":"hi","background":true}'
+
+
+@pytest.mark.parametrize("framing", ["length", "chunks"])
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"TLS/1.3, foo"])
+async def test_a_client_that_would_like_another_protocol_is_answered_in_this_one(
+    protocol: bytes, framing: str
+) -> None:
+    """Java's client asks for HTTP/2 with its first request, which may well have a body."""
+    head = b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\n"
+    head += b"Content-Type: application/json\r\nX-Request-Id: mine\r\n"
+    head += b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: " + protocol + b"\r\nHTTP2-Settings: AAMAAABk\r\n"
+    if framing == "length":
+        request = head + b"Content-Length: %d\r\n\r\n" % len(GREETING) + GREETING
+    else:
+        request = (
+            head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(GREETING) + GREETING + b"\r\n0\r\n\r\n"
+        )
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        answer = await exchange(client, request * 2 + last)
+        assert [answer.count(b"HTTP/1.1 202"), answer.count(b"HTTP/1.1 200")] == [2, 1]
+        assert answer.lower().count(b"x-request-id: mine") == 2
+        in_pieces = await exchange_piece_by_piece(client, request + last)
+        of_old = request.replace(b"HTTP/1.1", b"HTTP/1.0") if framing == "length" else last
+        assert (await exchange(client, of_old)).startswith(b"HTTP/1.1 20")
+    assert [in_pieces.count(b"HTTP/1.1 202"), in_pieces.count(b"HTTP/1.1 200")] == [1, 1]
+
+
+async def exchange_piece_by_piece(client: httpx.AsyncClient, request: bytes) -> bytes:
+    """The same, a few bytes at a time."""
+    with anyio.fail_after(BOUND_S):
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        for start in range(0, len(request), 7):
+            writer.write(request[start : start + 7])
+            await writer.drain()
+            await asyncio.sleep(0)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+
+async def test_a_tunnel_is_refused_and_its_connection_ends() -> None:
+    async with client_of(FakeTurns()) as client:
+        request = b" /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        answer = await exchange(client, b"CONNECT" + request + b"GET" + request)
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert answer.count(b"HTTP/1.1") == 1
+
+
+async def test_what_follows_a_body_is_no_header() -> None:
+    """Trailers come from whoever sent the body: a proxy that vouches for headers has not seen them."""
+    head = (
+        b"POST /v1/turns HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    )
+    body = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(GREETING) + GREETING + b"\r\n0\r\n"
+    trailers = b"X-Request-Id: mine\r\nTurnwire-User: eve\r\nHost: evil.example\r\nIdempotency-Key: a b\r\n\r\n"
+    turns = FakeTurns()
+    async with client_of(turns) as client:
+        answer = await exchange(client, head + body + trailers)
+    assert answer.startswith(b"HTTP/1.1 202 ")
+    assert b"mine" not in answer
+
+
+async def test_a_request_of_http_1_1_names_its_host() -> None:
+    """RFC 9112, 3.2: a server MUST answer 400 to one that lacks it."""
+    async with client_of(FakeTurns()) as client:
+        answer = await exchange(client, b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 400 ")
+        assert (await exchange(client, b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
     "head", [b"GET /" + b"a" * MAX_HEAD_BYTES, b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES]
 )

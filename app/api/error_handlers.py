@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 PROBLEM = "application/problem+json"
 MAX_ERRORS = 50
+MAX_DETAIL = 1000
+"""A detail names what was asked for, which may be long."""
 _SHOWN = 128
 _ROUTER_CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 
@@ -82,7 +84,7 @@ def _problem(
         "type": f"urn:turnwire:problem:{code}",
         "title": title,
         "status": status,
-        "detail": detail,
+        "detail": detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}…",
         "code": code,
         "request_id": scope.get(REQUEST_ID),
         **more,

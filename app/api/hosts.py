@@ -12,7 +12,7 @@ from app.errors import BadRequest, UnknownHost
 
 
 class KnownHosts:
-    """Lets pass a Host that is loopback or in `allowed` (with or without its port), and none at all."""
+    """Lets pass a Host that is loopback or in `allowed`, with or without its port. HTTP/1.0 needs none."""
 
     def __init__(self, app: ASGIApp, allowed: tuple[str, ...]) -> None:
         self._app = app
@@ -20,11 +20,11 @@ class KnownHosts:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            self._check(Headers(scope=scope).getlist("host"))
+            self._check(Headers(scope=scope).getlist("host"), is_needed=scope["http_version"] == "1.1")
         await self._app(scope, receive, send)
 
-    def _check(self, given: list[str]) -> None:
-        if len(given) > 1:
+    def _check(self, given: list[str], *, is_needed: bool) -> None:
+        if len(given) > 1 or (is_needed and not given):
             raise BadRequest("A request has one Host.")
         host = given[0].lower() if given else ""
         name = host_name(host)

@@ -196,6 +196,13 @@ async def test_a_body_that_is_no_sound_json_is_refused(client: TurnwireClient, b
     assert response.headers["content-type"].startswith("application/problem+json")
 
 
+@pytest.mark.parametrize("path", ["agents", "conversations", "turns", "nothing"])
+async def test_a_refusal_shows_little_of_a_long_id(client: TurnwireClient, path: str) -> None:
+    answer = await client.http.get(f"/v1/{path}/" + "x" * 60_000)
+    assert answer.status_code == 404
+    assert len(answer.content) < 2_000
+
+
 async def test_a_body_over_the_limit_is_413_also_without_a_length(hasty_client: TurnwireClient) -> None:
     async def parts() -> AsyncIterator[bytes]:
         for _ in range(100):
