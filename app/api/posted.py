@@ -37,6 +37,8 @@ class _Posted:
             raise InvalidEventId(
                 "A POST with Last-Event-ID goes on only under an Idempotency-Key that is known."
             )
+        if self.last_event_id:
+            self.api.metrics.listener_resumed()
         return known
 
 

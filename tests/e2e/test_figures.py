@@ -72,6 +72,30 @@ async def test_listeners_that_come_back(client: TurnwireClient) -> None:
         await stream.rest()
 
 
+async def test_posts_that_come_back_and_second_tabs_that_do(client: TurnwireClient, scenario: Scenario) -> None:
+    key = {"idempotency-key": scenario.gate("key")}
+    async with client.stream("hello", headers=key) as stream:
+        frames = await stream.rest()
+    turn = frames[0].data["turn_id"]
+    async with moved(client, listener_resumes_total=2):
+        async with client.stream("hello", headers=key | {"last-event-id": "1"}) as stream:
+            assert len(await stream.rest()) == len(frames) - 1
+        conversation = (await client.turn(turn))["conversation_id"]
+        async with client.follow(conversation, last_event_id=f"{turn}:1") as stream:
+            assert (await anext(stream)).data["seq"] == 2
+
+
+async def test_threads_that_run_tools(client: TurnwireClient, scenario: Scenario) -> None:
+    call = {"name": "slow_sync", "arguments": {"q": scenario.gate("tool")}}
+    await scenario.script({"tool_calls": [call]}, {"text": "Done."})
+    async with moved(client, tool_threads_running=0, tool_threads_abandoned=0):
+        turn = await client.start("hello", agent="worker")
+        await scenario.held("tool")
+        assert (await client.figures())["turnwire_tool_threads_running"] >= 1
+        await scenario.release("tool")
+        await client.ended(turn["id"])
+
+
 @pytest.mark.parametrize("status", [500, 401, 429])
 async def test_upstream_errors_by_code(hasty_client: TurnwireClient, scenario: Scenario, status: int) -> None:
     code = {500: "upstream_error", 401: "upstream_auth", 429: "rate_limited"}[status]

@@ -113,6 +113,8 @@ async def follow_conversation(
     """The turn under way from its first event, then every later turn, until the client leaves."""
     choose(accept, ("text/event-stream",))
     await api.turns.check_follow(caller, conversation_id, after)
+    if after is not None:
+        api.metrics.listener_resumed()
     return conversation_stream(api, api.turns.follow(caller, conversation_id, after))
 
 
