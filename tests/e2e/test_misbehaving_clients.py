@@ -116,6 +116,23 @@ async def at_once(count: int, doing: Callable[[int], Awaitable[None]]) -> None:
     await asyncio.gather(*(one(number) for number in range(count)))
 
 
+async def test_what_a_client_leaves_behind_is_seen(
+    pestered_service: ServiceProcess, client: TurnwireClient, scenario: Scenario
+) -> None:
+    """The check of the tests below is not blind: an agent's tool keeps what it was given. The first test, while
+    nothing was freed whose return could hide it."""
+
+    async def leak(size: int = 2 * SPARE_BYTES) -> None:
+        await scenario.script(
+            {"tool_calls": [{"name": "hoards", "arguments": {"size": size}}]}, {"text": "Mine."}
+        )
+        await client.run("hello", agent="worker")
+
+    with pytest.raises(AssertionError, match="memory"):
+        await leaves_nothing_behind(pestered_service, client, leak, within_s=0.5)
+    await leak(0)
+
+
 async def test_a_drop_at_every_byte_of_the_beginning_leaves_nothing(
     pestered_service: ServiceProcess, client: TurnwireClient
 ) -> None:
@@ -272,20 +289,6 @@ async def test_a_post_that_never_finishes_its_body_starts_nothing(
         assert after[STARTED] == before[STARTED]
 
     await leaves_nothing_behind(pestered_service, client, begin_and_leave)
-
-
-async def test_what_a_client_leaves_behind_is_seen(
-    pestered_service: ServiceProcess, client: TurnwireClient, scenario: Scenario
-) -> None:
-    """The check of the tests above is not blind: an agent's tool keeps what it was given."""
-
-    async def leak() -> None:
-        call = {"name": "hoards", "arguments": {"size": SPARE_BYTES + 8 * 1024 * 1024}}
-        await scenario.script({"tool_calls": [call]}, {"text": "Mine."})
-        await client.run("hello", agent="worker")
-
-    with pytest.raises(AssertionError, match="memory"):
-        await leaves_nothing_behind(pestered_service, client, leak, within_s=0.5)
 
 
 @pytest.mark.parametrize("path", ["/v1/turns", "/v1/agents", "/healthz"])

@@ -28,8 +28,11 @@ _hoard: list[bytes] = []
 
 @function_tool
 def hoards(size: int) -> str:
-    """Keeps so many bytes for ever."""
-    _hoard.append(b"x" * size)
+    """Keeps so many bytes for ever; 0: lets go of all."""
+    if size:
+        _hoard.append(b"x" * size)
+    else:
+        _hoard.clear()
     return "kept"
 
 
