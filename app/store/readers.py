@@ -47,7 +47,9 @@ class Readers:
     def submit(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
         """Have `work` done on one snapshot. Call it from the loop's thread."""
         promise: asyncio.Future[T] = self._loop.create_future()
-        if self._stopping or self._queue.qsize() >= CAPACITY:
+        if self._stopping:
+            promise.set_exception(StoreUnavailable("The service is stopping.", retry_after_s=5))
+        elif self._queue.qsize() >= CAPACITY:
             promise.set_exception(StoreUnavailable("The store is overloaded.", retry_after_s=1))
         else:
             self._queue.put((work, promise))

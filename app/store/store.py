@@ -64,7 +64,7 @@ async def open_store(database: str | Path, *, owner: str) -> AsyncIterator["Sqli
     finally:
         store.appends.hand_over()
         await _in_thread(store.stop)
-        await _in_thread(store.appends.close)
+        store.appends.close()
 
 
 def _opened(file: Database) -> Journal:
