@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from sse_starlette import EventSourceResponse
 from starlette.types import Receive, Scope, Send
 
-from app.api.streaming import Streamed, is_head, stream
+from app.api.heads import HEAD_ONLY
+from app.api.streaming import Streamed, stream
 
 HEARTBEAT = b": ping\n"
 """Without a blank line: with one, clients that have seen an `id` emit an empty message."""
@@ -29,9 +30,13 @@ class EventStream(EventSourceResponse):
         self._streamed = streamed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if is_head(scope):
+        if _is_head(scope):
             await self._streamed.frames.aclose()
             await super().__call__({**scope, "method": "HEAD"}, receive, send)
             return
         head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await stream(scope, receive, send, self._streamed, head, HEARTBEAT)
+
+
+def _is_head(scope: Scope) -> bool:
+    return scope["method"] == "HEAD" or HEAD_ONLY in scope

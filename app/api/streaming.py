@@ -21,7 +21,6 @@ from anyio import CancelScope
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from app.api.heads import HEAD_ONLY
 from app.domain.ports import LogCut
 from app.errors import StoreUnavailable, TurnwireError
 from app.observability.metrics import Metrics
@@ -204,7 +203,7 @@ async def _cut(scope: Scope, receive: Receive) -> None:
             pass
 
 
-def _is_closed(_data: bytes) -> bool:
+def _takes_nothing(_data: bytes) -> bool:
     return False
 
 
@@ -218,7 +217,7 @@ class Outlet:
     forwards frames, whose wake-up costs more than the write."""
 
     def __init__(self) -> None:
-        self.put: Write = _is_closed
+        self.put: Write = _takes_nothing
 
 
 @dataclass(slots=True)
@@ -246,7 +245,3 @@ class StreamedAnswer(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         head = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await stream(scope, receive, send, self._streamed, head, self._filler)
-
-
-def is_head(scope: Scope) -> bool:
-    return scope["method"] == "HEAD" or HEAD_ONLY in scope
