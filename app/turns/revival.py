@@ -19,9 +19,11 @@ from app.turns.live import LiveTurn
 async def revived(store: Store, logs: EventLog, turn: Turn) -> LiveTurn:
     """The live turn that a stored turn was, to be prepared anew if it shall run. Raises StoreUnavailable."""
     ledger, last = await _ledger(store, turn)
+    recorded = await store.turn_items(turn.key)
+    # Last: its listeners wait for whoever opened a log.
     log = logs.open(turn.id, turn_key=turn.key, next_seq=last + 1)
     live = LiveTurn(turn, Prepared(turn.agent, turn.model, ()), log, ledger)
-    live.recorded = await store.turn_items(turn.key)
+    live.recorded = recorded
     return live
 
 

@@ -56,18 +56,15 @@ class Runs:
 
 
 class Intervening:
-    """A store, what the test does in the moment in which it has stored that a turn goes on, and whether it
-    starts turns."""
+    """A store that refuses what the test says, and lets it act in the moment in which a turn was resumed."""
 
-    def __init__(
-        self, store: SqliteStore, intervene: Callable[[], object], refuses_to_start: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: SqliteStore, intervene: Callable[[], object], refused: set[str]) -> None:
         self._store = store
         self._intervene = intervene
-        self._refuses_to_start = refuses_to_start
+        self._refused = refused
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return _refuse if name in self._refused else getattr(self._store, name)
 
     async def resume(self, turn: Turn, answers: Answers, batch: EventBatch) -> bool:
         resumed = await self._store.resume(turn, answers, batch)
@@ -75,10 +72,9 @@ class Intervening:
         await anyio.lowlevel.checkpoint()
         return resumed
 
-    async def start(self, turn: Turn, batch: EventBatch) -> bool:
-        if self._refuses_to_start():
-            raise StoreUnavailable("The disk is full.")
-        return await self._store.start(turn, batch)
+
+async def _refuse(*_: object, **__: object) -> None:
+    raise StoreUnavailable("The disk is full.")
 
 
 @dataclass
@@ -90,7 +86,8 @@ class Stage:
     runs: Runs
     on_resumed: Callable[[], object] = field(default=lambda: None)
     """Called when the store has taken the last answer to a pause, and nobody was told yet."""
-    refuses_to_start: bool = False
+    refused: set[str] = field(default_factory=set)
+    """Methods of the store that fail."""
     lost: list[TurnId] = field(default_factory=list)
     """Turns that the execution could not bring to an end."""
 
@@ -113,9 +110,9 @@ class Stage:
 
 @asynccontextmanager
 async def stage(folder: Path, limits: TurnLimits = LIMITS) -> AsyncIterator[Stage]:
-    runs = Runs()
+    runs, refused = Runs(), set[str]()
     async with open_store(folder / "db", owner="test") as store, anyio.create_task_group() as tasks:
-        shown = cast(Store, Intervening(store, lambda: made.on_resumed(), lambda: made.refuses_to_start))
+        shown = cast(Store, Intervening(store, lambda: made.on_resumed(), refused))
         logs = EventLogs(shown, window_bytes=1000)
         runtime = cast(Runtime, runs)
         execution = Execution(
@@ -130,6 +127,6 @@ async def stage(folder: Path, limits: TurnLimits = LIMITS) -> AsyncIterator[Stag
         execution.attach(tasks)
         places = Places(execution, limits)
         pauses = Pauses(shown, logs, runtime, execution, limits, places, on_resumed=lambda live: None)
-        made = Stage(store, logs, execution, pauses, runs)
+        made = Stage(store, logs, execution, pauses, runs, refused=refused)
         yield made
         runs.may_end.set()

@@ -42,7 +42,7 @@ async def test_a_queued_turn_that_the_store_does_not_start_is_let_go_and_its_lis
         turn = await a_queued_turn(scene)
         live = await revived(scene.store, scene.logs, turn)
         scene.execution.add(live)
-        scene.refuses_to_start = True
+        scene.refused.add("start")
         with anyio.fail_after(5):
             with pytest.raises(StoreUnavailable):
                 await scene.execution.start_next(turn.conversation_key)

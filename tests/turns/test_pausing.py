@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app.errors import TooManyTurns
+from app.errors import StoreUnavailable, TooManyTurns
 from tests.turns.stage import LIMITS, stage
 
 pytestmark = pytest.mark.anyio
@@ -76,3 +76,17 @@ async def test_all_turns_whose_pause_is_over_end_and_no_others(tmp_path: Path) -
         ended = await scene.store.turn(waiting.caller, over[0].id)
         assert ended.cancel is not None
         assert ended.cancel.by == "expiry"
+
+
+async def test_an_answer_that_finds_no_store_leaves_the_turn_paused_for_its_listeners_too(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as scene:
+        turn = await scene.paused()
+        scene.refused.add("turn_items")
+        with pytest.raises(StoreUnavailable):
+            await scene.go_on(turn)
+        with anyio.fail_after(5):
+            assert [entries async for entries in scene.logs.tail(turn, turn.last_event_id)] == []
+        scene.refused.clear()
+        await scene.go_on(turn)
