@@ -60,6 +60,9 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            # Whatever comes ends uvicorn's wait for a next request, also blank lines, which begin none.
+            self._await_head()
         self._unset_keepalive_if_required()
         waiting: bytes | None = data
         while waiting is not None:

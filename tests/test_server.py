@@ -237,6 +237,20 @@ async def test_a_request_head_that_is_too_large_is_refused(head: bytes) -> None:
     assert json.loads(answer.split(b"\r\n\r\n")[1])["code"] == "bad_request"
 
 
+async def test_a_connection_that_sends_nothing_but_blank_lines_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.server.HEAD_WITHIN_S", 0.2)
+    async with client_of(FakeTurns()) as client:
+        reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        with anyio.fail_after(5):
+            await reader.readuntil(b"}")
+            writer.write(b"\r\n")
+            assert await reader.read() == b""
+        writer.close()
+
+
 async def test_what_is_no_http_is_refused() -> None:
     async with client_of(FakeTurns()) as client:
         answer = await exchange(client, b"HELLO\r\n\r\n")
