@@ -14,6 +14,7 @@ from app.store.journal import ROTATE_BYTES, Journal, JournalFull
 from app.store.writer import Writer
 
 GATHER_S = 1.0
+"""How long rows may gather before they are handed over."""
 RETRY_S = 1.0
 """How soon rows that the database has refused are offered to it again."""
 
@@ -27,7 +28,9 @@ class Appends:
         self._loop = loop
         self._gathered: list[AppendRow] = []
         self._groups = 0
+        """The number of the newest group that was handed over."""
         self._committed = 0
+        """The number of the newest group that the database has."""
         self._newest: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._refused = False

@@ -22,6 +22,7 @@ from app.store.events import AppendRow
 SEGMENT_BYTES = 512 * 1024
 """What a file holds before it grows."""
 ROTATE_BYTES = 128 * 1024
+"""From so much on, the other file is written as soon as it is free."""
 MAX_BYTES = 64 * 1024 * 1024
 """What both files may hold that is not in the database."""
 _HEADER = struct.Struct("<IIQQQ")
@@ -86,7 +87,7 @@ class Journal:
 
     @property
     def used(self) -> int:
-        """Bytes that were written since the last change of files."""
+        """Bytes that the file under way holds."""
         return self._current.used
 
     def write(self, rows: Sequence[AppendRow]) -> None:
@@ -111,6 +112,7 @@ class Journal:
             self._current.wipe()
 
     def close(self, *, wipe: bool) -> None:
+        """`wipe`: the database has all of it."""
         for segment in (self._current, self._sealed, self._spare):
             if segment is not None:
                 if wipe:

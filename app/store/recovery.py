@@ -30,7 +30,7 @@ def bring_in(database: Database, rows: Sequence[AppendRow]) -> None:
         taken = sum(_bring_in(connection, row) for row in rows)
         raw.execute("COMMIT")
     if taken:
-        logger.info("events of an earlier process were brought in from the journal: %d groups", taken)
+        logger.info("events of an earlier process were brought in from the journal: %d rows", taken)
 
 
 def _bring_in(connection: Connection, row: AppendRow) -> bool:

@@ -209,7 +209,7 @@ class Writer:
         return [Outcome(job.promise) for job in jobs]
 
     def _outcome(self, connection: Connection, job: _Job) -> Outcome:
-        assert job.work is not None  # noqa: S101 - narrows the type: a job is work or a row
+        assert job.work is not None  # noqa: S101 - narrows the type: a job is work or rows
         raw = driver(connection)
         try:
             with _Savepoint(raw):
