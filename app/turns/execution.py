@@ -168,7 +168,7 @@ class Execution:
             outcome = await self._outcome(live, resumption)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._concluded(live, outcome)
+                await self._conclude(live, outcome)
 
     async def _outcome(self, live: LiveTurn, resumption: Resumption | None) -> RunOutcome:
         """How the run ended. It has a task of its own, so that agents see one plain cancellation, as everywhere
@@ -240,20 +240,17 @@ class Execution:
 
     # ending
 
-    async def _concluded(self, live: LiveTurn, outcome: RunOutcome) -> None:
+    async def _conclude(self, live: LiveTurn, outcome: RunOutcome) -> None:
         try:
-            await self._conclude(live, outcome)
+            if isinstance(outcome, RunPaused) and live.cancel is None:
+                await self._pause(live, outcome)
+            else:
+                await self.settle(live, ending_of(outcome, live.cancel, shutting_down=live.shutting_down))
         except Exception:
             # A turn that stayed live would hold up whoever waits for it, and the service as it stops.
             if self.find(live.turn.id) is live:
                 self._lose(live)
             raise
-
-    async def _conclude(self, live: LiveTurn, outcome: RunOutcome) -> None:
-        if isinstance(outcome, RunPaused) and live.cancel is None:
-            await self._pause(live, outcome)
-        else:
-            await self.settle(live, ending_of(outcome, live.cancel, shutting_down=live.shutting_down))
 
     async def settle(self, live: LiveTurn, ending: Ending, *, then_next: bool = True) -> None:
         """End a turn: history, status and terminal event in one transaction, shown only after it.
