@@ -133,9 +133,9 @@ class Runner:
         state: Unpacked | None,
     ) -> RunOutcome:
         """Begin, or go on where the turn was paused."""
-        given = everything = [*history, *plan.input]
+        given = all_items = [*history, *plan.input]
         if state is not None:
-            given = await to_thread.run_sync(state.model_input, everything)
+            given = await to_thread.run_sync(state.model_input, all_items)
         past = Past(given[: max(0, len(given) - len(plan.input))])
         # They hold each other, and none of them the job: its history shall go with the run.
         start = partial(self._start, job.turn, scope.top, plan)

@@ -4,7 +4,19 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Integer, Select, bindparam, delete, insert, literal, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    Select,
+    bindparam,
+    delete,
+    insert,
+    literal,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.caller import Caller
@@ -121,12 +133,9 @@ def head_of(connection: Connection, key: int) -> int | None:
 
 
 def remove_some_events(connection: Connection, key: int, limit: int) -> int:
-    """Remove the events of up to `limit` turns; returns of how many. They count as expired."""
-    keys = connection.scalars(
-        select(turns.c.key)
-        .where(turns.c.conversation_key == key, turns.c.events_form != "expired")
-        .limit(limit)
-    ).all()
+    """Remove the events of up to `limit` turns that have ended; returns of how many. They count as expired."""
+    which = (turns.c.conversation_key == key, turns.c.ended_at.is_not(None), turns.c.events_form != "expired")
+    keys = connection.scalars(select(turns.c.key).where(*which).limit(limit)).all()
     connection.execute(delete(events).where(events.c.turn_key.in_(keys)))
     connection.execute(update(turns).where(turns.c.key.in_(keys)).values(events_form="expired"))
     return len(keys)
@@ -134,16 +143,27 @@ def remove_some_events(connection: Connection, key: int, limit: int) -> int:
 
 def to_expire(connection: Connection, before: datetime, limit: int) -> list[int]:
     """Conversations without activity since, in which nothing is under way."""
+    query = select(conversations.c.key).where(*_unused_since(before))
+    return list(connection.scalars(query.order_by(conversations.c.active_at).limit(limit)))
+
+
+def expire_some_events(connection: Connection, key: int, before: datetime, limit: int) -> int:
+    """The same as `remove_some_events`, and nothing if the conversation has been used since it was found."""
+    unused = select(conversations.c.key).where(conversations.c.key == key, *_unused_since(before))
+    return remove_some_events(connection, key, limit) if connection.execute(unused).first() else 0
+
+
+def expire(connection: Connection, key: int, before: datetime) -> bool:
+    """Remove it if it has not been used since it was found."""
+    unused = delete(conversations).where(conversations.c.key == key, *_unused_since(before))
+    return connection.execute(unused).rowcount == 1
+
+
+def _unused_since(before: datetime) -> tuple[ColumnElement[bool], ...]:
     under_way = select(turns.c.key).where(
         turns.c.conversation_key == conversations.c.key, turns.c.ended_at.is_(None)
     )
-    query = (
-        select(conversations.c.key)
-        .where(conversations.c.active_at < before, ~under_way.exists())
-        .order_by(conversations.c.active_at)
-        .limit(limit)
-    )
-    return list(connection.scalars(query))
+    return conversations.c.active_at < before, ~under_way.exists()
 
 
 def remove(connection: Connection, key: int) -> None:

@@ -274,9 +274,15 @@ class SqliteStore:
         expired = 0
         while found := await self._read(lambda c: conversations.to_expire(c, before, _EXPIRED_AT_ONCE)):
             for key in found:
-                await self.delete_conversation(key)
-            expired += len(found)
+                expired += await self._expire_conversation(key, before)
         return expired
+
+    async def _expire_conversation(self, key: int, before: datetime) -> bool:
+        """False if it has been used meanwhile."""
+        some = partial(conversations.expire_some_events, key=key, before=before, limit=_EXPIRED_AT_ONCE)
+        while await self._write(some):
+            pass
+        return await self._write(lambda c: conversations.expire(c, key, before))
 
     # --- artifacts ---
 

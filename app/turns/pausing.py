@@ -115,6 +115,8 @@ class Pauses:
                 await self.expire()
             except StoreUnavailable:
                 logger.warning("paused turns could not be checked")
+            except Exception:
+                logger.exception("paused turns could not be checked")
 
     async def expire(self, *, at_once: int = EXPIRED_AT_ONCE) -> None:
         """Cancel the paused turns whose time is over, so many at a time."""

@@ -47,4 +47,6 @@ class Retention:
                 await self.sweep()
             except (StoreUnavailable, OSError):
                 logger.warning("old events could not be removed; the next sweep tries again")
+            except Exception:
+                logger.exception("old events could not be removed; the next sweep tries again")
             await anyio.sleep(SWEEP_EVERY_S)

@@ -10,8 +10,10 @@ from app.domain.conversation import Conversation, PageRequest
 from app.domain.ids import ConversationId
 from app.domain.pause import Approval
 from app.domain.ports import IdempotencyKey
+from app.domain.turn import now
 from app.errors import ConversationExists, NotFound
-from app.store import SqliteStore
+from app.store import SqliteStore, conversations
+from app.store.database import Database
 from tests.store.scene import ALICE, Scene, batch, event, item, pause_for
 
 pytestmark = pytest.mark.anyio
@@ -123,3 +125,31 @@ def _rows(database: Path) -> dict[str, int]:
     tables = ("turns", "items", "events", "asked", "idempotency_keys")
     with closing(sqlite3.connect(database)) as raw:
         return {table: raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}
+
+
+@pytest.mark.parametrize("used_by", ["a turn under way", "a turn that has ended", None])
+async def test_a_conversation_that_is_used_as_it_expires_stays(
+    scene: Scene, database: Path, used_by: str | None
+) -> None:
+    turn = await scene.ran("old", "a")
+    found_at = now()
+    if used_by == "a turn under way":
+        await scene.admit("old", items=["b"])
+    elif used_by:
+        await scene.ran("old", "b")
+    with Database(database).engine.begin() as connection:
+        some = conversations.expire_some_events(connection, turn.conversation_key, found_at, 10)
+        gone = conversations.expire(connection, turn.conversation_key, found_at)
+    assert (some, gone) == ((0, False) if used_by else (1, True))
+    assert any(_rows(database).values()) == bool(used_by)
+
+
+async def test_the_steps_of_a_deletion_leave_the_log_of_a_turn_under_way_whole(
+    scene: Scene, database: Path
+) -> None:
+    await scene.ran("chat", "a")
+    running = (await scene.admit("chat", items=["b"])).turn
+    with Database(database).engine.begin() as connection:
+        assert conversations.remove_some_events(connection, running.conversation_key, 10) == 1
+        assert conversations.remove_some_events(connection, running.conversation_key, 10) == 0
+    assert [entry.seq for entry in await scene.store.events(running.key, 0)] == [1]

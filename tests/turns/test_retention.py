@@ -3,6 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 
 from app.artifacts import ArtifactStore
@@ -13,11 +14,13 @@ from app.domain.ids import new_conversation_id, new_turn_id
 from app.domain.ledger import Ledger
 from app.domain.ports import Admission, EventBatch, Settlement
 from app.domain.turn import Turn, TurnRequest
-from app.errors import EventsExpired, NotFound
+from app.errors import EventsExpired, NotFound, StoreUnavailable
 from app.event_log import encoded
 from app.store import SqliteStore, open_store
+from app.turns import retention
 from app.turns.endings import Ending, ended
 from app.turns.retention import Retention
+from tests.bounds import BOUND_S
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = timedelta(seconds=-1)
@@ -80,3 +83,30 @@ async def test_conversations_without_activity_go_whole_unless_a_turn_is_under_wa
             await store.turn(ANONYMOUS, old.id)
         left = await store.conversations(ANONYMOUS, PageRequest())
         assert [c.id for c in left.data] == [running.conversation_id]
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("not now"), OSError("full"), LookupError("a defect")])
+async def test_a_sweep_that_fails_is_not_the_last_one(
+    failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun: list[None] = []
+    went_on = anyio.Event()
+
+    async def sweep(self: Retention) -> tuple[int, int]:
+        begun.append(None)
+        if len(begun) == 1:
+            raise failure
+        went_on.set()
+        return 0, 0
+
+    monkeypatch.setattr(Retention, "sweep", sweep)
+    monkeypatch.setattr(retention, "SWEEP_EVERY_S", 0.001)
+    async with open_store(tmp_path / "turnwire.sqlite3", owner="this process") as store:
+        swept = Retention(store, kept(tmp_path, store), events=AT_ONCE)
+        async with anyio.create_task_group() as group:
+            group.start_soon(swept.sweep_for_ever)
+            with anyio.fail_after(BOUND_S):
+                await went_on.wait()
+            group.cancel_scope.cancel()
+    told = next(r for r in caplog.records if "could not be removed" in r.message)
+    assert (told.exc_info is not None) == isinstance(failure, LookupError)

@@ -39,7 +39,7 @@ class Connection(ResponseHandler):
 
     def set_response_params(self, **params: Any) -> None:
         """A request is about to be sent."""
-        self._is_answered = self._is_free = False
+        self._is_answered = self._is_free = self.was_paused = False
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ Time-outs are ours: the first byte, silence between reads. Nothing is retried an
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -400,16 +401,11 @@ async def _gather(start: bytes, content: aiohttp.StreamReader, limit: int) -> by
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """`Retry-After` (seconds or a date) or `Retry-After-Ms` in seconds from `now`, None if there is none."""
-    try:
-        if "retry-after-ms" in headers:
-            return _bounded(float(headers["retry-after-ms"]) / 1000)
-        value = headers["retry-after"].strip()
-    except (KeyError, ValueError):
-        return None
-    try:
-        return _bounded(float(value))
-    except ValueError:
-        pass
+    value = headers.get("retry-after", "").strip()
+    for seconds, unit in ((headers.get("retry-after-ms", ""), 1000), (value, 1)):
+        with suppress(ValueError):
+            if (found := _bounded(float(seconds) / unit)) is not None:
+                return found
     try:
         at = parsedate_to_datetime(value)
     except ValueError:

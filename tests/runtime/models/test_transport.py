@@ -204,6 +204,8 @@ def test_retry_after_is_seconds_a_date_or_nothing() -> None:
     assert retry_after({"retry-after": "Thu, 01 Jan 2026 12:00:30 GMT"}, now) == 30
     assert retry_after({"retry-after": "Thu, 01 Jan 2026 11:00:00 GMT"}, now) == 0
     assert retry_after({"retry-after-ms": "250"}, now) == 0.25
+    assert retry_after({"retry-after-ms": "250", "retry-after": "7"}, now) == 0.25
+    assert retry_after({"retry-after-ms": "soon", "retry-after": "7"}, now) == 7
     for nonsense in ("soon", "nan", "inf", ""):
         assert retry_after({"retry-after": nonsense}, now) is None
     assert retry_after({}, now) is None
