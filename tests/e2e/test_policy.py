@@ -222,7 +222,7 @@ async def test_a_policy_is_told_who_asks_what_of_whom(client: TurnwireClient, sc
         "model": scenario.model,
         "agent": "worker",
         "message_count": 1,
-        "tool_count": 14,
+        "tool_count": 15,
         "instructions": "Use your tools.",
         "last_user_text": "tell: me",
     }
