@@ -6,6 +6,7 @@ the work of many callers and a savepoint is what it says.
 
 import logging
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,10 +24,12 @@ FILE_NAME = "turnwire.sqlite3"
 REFUSALS = (sqlite3.Error, SQLAlchemyError)
 """What the database and the layer above it raise."""
 
+BUSY_S = 5
+"""How long a connection waits for another one's lock."""
+
 # Checkpoints have a thread of their own: an automatic one would make a commit pay for its fsync.
 _PRAGMAS = (
-    "PRAGMA busy_timeout = 5000",
-    "PRAGMA journal_mode = WAL",
+    f"PRAGMA busy_timeout = {BUSY_S * 1000}",
     "PRAGMA synchronous = NORMAL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA wal_autocheckpoint = 0",
@@ -103,3 +106,18 @@ def _engine(path: Path) -> Engine:
 def _set_pragmas(connection: Any, _record: Any) -> None:
     for pragma in _PRAGMAS:
         connection.execute(pragma)
+    _use_wal(connection)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """A new database is switched over by whoever opens it first; the switch alone heeds no busy timeout."""
+    given_up_at = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= given_up_at:
+                raise
+            time.sleep(0.01)
+        else:
+            return

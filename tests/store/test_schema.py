@@ -1,7 +1,7 @@
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -41,6 +41,16 @@ def test_two_processes_that_start_together_migrate_once(database: Path) -> None:
     for thread in threads:
         thread.join(BOUND_S)
 
+    assert _version(database) == "0004"
+
+
+def test_a_new_database_is_opened_while_another_holds_its_lock(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = Timer(0.1, other.execute, ["ROLLBACK"])
+        release.start()
+        migrate(Database(database))
+        release.join(BOUND_S)
     assert _version(database) == "0004"
 
 
