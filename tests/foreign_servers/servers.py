@@ -20,7 +20,7 @@ FIXTURES = FOLDER / "aimock_fixtures.json"
 def llmock_server() -> Iterator[str]:
     """PyPI's llmock, a little slow, so that a stream can be left; gives its origin."""
     llmock = Path(sys.executable).with_name("llmock")
-    command = [str(llmock), "serve", "-h", "127.0.0.1", "-p", "0", "--stream-chunk-delay-ms", "5"]
+    command = [str(llmock), "serve", "-h", "127.0.0.1", "-p", "0", "--stream-chunk-delay-ms", "20"]
     with _running(command, r"running on (http://127\.0\.0\.1:\d+)") as origin:
         yield origin
 

@@ -29,7 +29,8 @@ async def test_text_comes_in_pieces_and_the_next_turn_goes_on(on_aimock: Turnwir
     turn = frames[-1].data["turn"]
     assert turn["output_text"] == "Hello from a server that nobody here wrote."
     deltas = [frame.data["delta"] for frame in frames if frame.type == "message.delta"]
-    assert "".join(deltas) == turn["output_text"]  # what comes within a millisecond is one
+    assert len(deltas) > 1
+    assert "".join(deltas) == turn["output_text"]
     again = await turn_of(on_aimock, "and again", conversation=turn["conversation_id"])
     assert again["output_text"] == "Once more, hello."
 
