@@ -99,21 +99,21 @@ class Admissions:
         trace_parent: str | None,
     ) -> Admitted:
         """Admit it in the store and begin it. `place` is held until it is one of the live turns."""
-        turn_id = new_turn_id()
-        log = self._logs.open(turn_id)
-        admission = Admission(
-            turn_id=turn_id,
-            caller=caller,
-            conversation_id=conversation_id or new_conversation_id(),
-            request=request,
-            agent=prepared.agent,
-            model=prepared.model,
-            first_batch=lambda turn, position: _first_batch(log, turn, position, prepared),
-            queue_limit=self._limits.queue_limit,
-            idempotency=idempotency,
-            trace_parent=trace_parent,
-        )
         with place:
+            turn_id = new_turn_id()
+            log = self._logs.open(turn_id)
+            admission = Admission(
+                turn_id=turn_id,
+                caller=caller,
+                conversation_id=conversation_id or new_conversation_id(),
+                request=request,
+                agent=prepared.agent,
+                model=prepared.model,
+                first_batch=lambda turn, position: _first_batch(log, turn, position, prepared),
+                queue_limit=self._limits.queue_limit,
+                idempotency=idempotency,
+                trace_parent=trace_parent,
+            )
             try:
                 admitted = await self._store.admit(admission)
             except BaseException:

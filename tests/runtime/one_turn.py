@@ -9,10 +9,9 @@ from typing import Any
 from agents import Agent
 from agents.sandbox.session.sandbox_client import BaseSandboxClient
 
-from app.domain.caller import ANONYMOUS
 from app.domain.conversation import Compaction, NewItem, StoredItem
 from app.domain.events import Event, Origin
-from app.domain.ids import ArtifactId, ConversationId, ItemId, TurnId
+from app.domain.ids import ArtifactId, ItemId, TurnId
 from app.domain.json_types import Item
 from app.domain.pause import Answers
 from app.domain.ports import Prepared, RunJob, RunOutcome, StoredArtifact
@@ -34,6 +33,7 @@ from app.runtime.tools import observed
 from app.runtime.tracing import NO_TRACING
 from tests.runtime.models.harness import QUICK
 from tests.runtime.models.loopback import Loopback
+from tests.sample_turn import sample_turn
 
 
 class NoArtifacts:
@@ -123,7 +123,7 @@ class Bench:
         asked = TurnRequest(input=said, **request)
         prepared = numbered(self.preparation.prepare(asked))
         job = RunJob(
-            turn=turn(asked, prepared),
+            turn=sample_turn(agent=prepared.agent, model=prepared.model, request=asked),
             prepared=prepared,
             history=tuple(stored(number, item, origin) for number, item in enumerate(history)),
             recorded=(*prepared.input_items, *told.items) if paused else (),
@@ -142,21 +142,6 @@ def numbered(prepared: Prepared) -> Prepared:
         input_items=tuple(
             NewItem(ItemId(f"item_in{number}"), new.item) for number, new in enumerate(prepared.input_items)
         ),
-    )
-
-
-def turn(request: TurnRequest, prepared: Prepared) -> Turn:
-    return Turn(
-        key=1,
-        id=TurnId("turn_1"),
-        conversation_key=1,
-        conversation_id=ConversationId("conv_1"),
-        caller=ANONYMOUS,
-        status="running",
-        agent=prepared.agent,
-        model=prepared.model,
-        request=request,
-        created_at=now(),
     )
 
 

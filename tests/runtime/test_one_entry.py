@@ -41,7 +41,8 @@ from app.runtime.models.transport import Wire
 from app.runtime.onlookers import has_onlookers
 from app.runtime.workflow import Workflow, WorkflowRun, WorkflowTurn
 from tests.runtime.models.loopback import Answer, Loopback, chunk, completed_event, frames
-from tests.runtime.one_turn import Told, bench, dialogue, numbered, turn
+from tests.runtime.one_turn import Told, bench, dialogue, numbered
+from tests.sample_turn import sample_turn
 
 pytestmark = pytest.mark.anyio
 WIRES = ("responses", "chat_completions")
@@ -182,7 +183,7 @@ class Stage:
             turns = await self._bench(anew=self._restarts and run > 1)
             prepared = numbered(turns.preparation.prepare(asked))
             job = RunJob(
-                turn=turn(asked, prepared),
+                turn=sample_turn(agent=prepared.agent, model=prepared.model, request=asked),
                 prepared=prepared,
                 history=tuple(history),
                 recorded=(*prepared.input_items, *told.items) if run > 1 else (),

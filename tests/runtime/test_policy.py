@@ -10,8 +10,7 @@ import anyio
 import pytest
 
 from app.domain.caller import Caller
-from app.domain.ids import ConversationId, TurnId
-from app.domain.turn import Turn, TurnRequest, now
+from app.domain.ids import ConversationId
 from app.runtime.policy import (
     FunctionPolicy,
     Policy,
@@ -26,20 +25,10 @@ from app.runtime.policy import (
 )
 from tests.bounds import BOUND_S
 from tests.runtime.models.loopback import Answer, Loopback
+from tests.sample_turn import sample_turn
 
 pytestmark = pytest.mark.anyio
-TURN = Turn(
-    key=1,
-    id=TurnId("turn_1"),
-    conversation_key=1,
-    conversation_id=ConversationId("chat"),
-    caller=Caller("alice", "u_1"),
-    status="running",
-    agent="plain",
-    model="m",
-    request=TurnRequest(input="hello"),
-    created_at=now(),
-)
+TURN = sample_turn(conversation_id=ConversationId("chat"), caller=Caller("alice", "u_1"), agent="plain")
 
 
 class Recording:

@@ -7,25 +7,13 @@ from dataclasses import replace
 import pytest
 from agents import RunConfig
 
-from app.domain.caller import ANONYMOUS
-from app.domain.ids import ConversationId, TurnId
-from app.domain.turn import Turn, TurnRequest, now
+from app.domain.ids import TurnId
 from app.runtime.tracing import NO_TRACING, Tracing, TracingUnavailable, open_tracing, trace_id
 from tests.bounds import PROCESS_S
+from tests.sample_turn import sample_turn
 from tests.service.process import REPOSITORY
 
-TURN = Turn(
-    key=1,
-    id=TurnId("turn_1"),
-    conversation_key=1,
-    conversation_id=ConversationId("conv_1"),
-    caller=ANONYMOUS,
-    status="running",
-    agent="plain",
-    model=None,
-    request=TurnRequest(input="hello"),
-    created_at=now(),
-)
+TURN = sample_turn()
 
 
 def test_a_turns_trace_is_always_the_same_and_another_turns_another() -> None:

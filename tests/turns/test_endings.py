@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.caller import ANONYMOUS
 from app.domain.conversation import NewItem
 from app.domain.events import Event, MessageDelta, MessageStarted
-from app.domain.ids import ConversationId, ItemId, TurnId
+from app.domain.ids import ItemId
 from app.domain.json_types import Item
 from app.domain.ledger import Ledger
 from app.domain.ports import RunCompleted, RunFailed, RunStopped
-from app.domain.turn import Cancel, CancelMode, Turn, TurnError, TurnRequest, now
+from app.domain.turn import Cancel, CancelMode, Turn, TurnError, now
 from app.turns.endings import Ending, ended, ending_of, remaining_items
+from tests.sample_turn import sample_turn
 
 INPUT = NewItem(
     ItemId("in"), {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
@@ -25,27 +25,8 @@ REASONING = NewItem(ItemId("rs"), {"type": "reasoning", "summary": []}, "up")
 FAILED = Ending("failed", TurnError("upstream_error", "it broke", retryable=True))
 
 
-def turn(**changes: object) -> Turn:
-    started = now()
-    made = Turn(
-        key=1,
-        id=TurnId("turn_1"),
-        conversation_key=1,
-        conversation_id=ConversationId("conv_1"),
-        caller=ANONYMOUS,
-        status="running",
-        agent="assistant",
-        model="m",
-        request=TurnRequest(input="hi"),
-        created_at=started,
-        started_at=started,
-        runs=1,
-    )
-    return replace(made, **changes)  # type: ignore[arg-type]
-
-
 def cancelled(mode: CancelMode) -> Turn:
-    return turn(cancel=Cancel(mode, "caller", now()))
+    return sample_turn(cancel=Cancel(mode, "caller", now()))
 
 
 def showing(*texts: str) -> Ledger:
@@ -92,27 +73,27 @@ def test_a_turn_that_never_started_leaves_nothing() -> None:
 
 
 def test_a_failed_turn_that_showed_nothing_leaves_nothing() -> None:
-    assert remaining_items(turn(), FAILED, [INPUT], Ledger()) == ((), True)
-    assert remaining_items(turn(), FAILED, [INPUT, REASONING, CALL], Ledger()) == ((), True)
+    assert remaining_items(sample_turn(), FAILED, [INPUT], Ledger()) == ((), True)
+    assert remaining_items(sample_turn(), FAILED, [INPUT, REASONING, CALL], Ledger()) == ((), True)
 
 
 def test_a_failed_turn_keeps_its_input_with_a_finished_step() -> None:
-    left = remaining_items(turn(), FAILED, [INPUT, CALL, OUTPUT], Ledger())
+    left = remaining_items(sample_turn(), FAILED, [INPUT, CALL, OUTPUT], Ledger())
     assert items(left) == [INPUT.item, CALL.item, OUTPUT.item]
 
 
 def test_a_failed_turn_keeps_its_input_with_text_that_was_shown() -> None:
-    left = remaining_items(turn(), FAILED, [INPUT], showing("Part of an ans"))
+    left = remaining_items(sample_turn(), FAILED, [INPUT], showing("Part of an ans"))
     assert [item["role"] for item in items(left)] == ["user", "assistant"]
 
 
 def test_an_input_guardrail_rolls_back_whatever_was_shown() -> None:
     tripped = replace(FAILED, rollback=True)
-    assert remaining_items(turn(), tripped, [INPUT], showing("five deltas")) == ((), True)
+    assert remaining_items(sample_turn(), tripped, [INPUT], showing("five deltas")) == ((), True)
 
 
 def test_a_completed_turn_keeps_what_was_recorded() -> None:
-    assert remaining_items(turn(), Ending("completed"), [INPUT, CALL, OUTPUT], Ledger())[0] == (
+    assert remaining_items(sample_turn(), Ending("completed"), [INPUT, CALL, OUTPUT], Ledger())[0] == (
         INPUT,
         CALL,
         OUTPUT,
@@ -144,6 +125,6 @@ def test_a_failure_keeps_its_code() -> None:
 
 
 def test_the_final_row_is_terminal_and_names_its_last_event() -> None:
-    final = ended(turn(), FAILED, showing("Hel"), last_seq=9)
+    final = ended(sample_turn(), FAILED, showing("Hel"), last_seq=9)
     assert (final.status, final.last_event_id, final.output_text) == ("failed", 9, "Hel")
     assert final.ended_at is not None

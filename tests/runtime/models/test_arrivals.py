@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 import aiohttp
 import pytest
 
-from app.runtime.models.arrivals import SMALL_BYTES, Arrivals, Connection, Connector
+from app.runtime.models.arrivals import SMALL_BYTES, Arrivals, Connection, Connector, Take
+from tests.bounds import BOUND_S, until
 from tests.runtime.models.loopback import Answer, Loopback
 
 pytestmark = pytest.mark.anyio
 
-BOUND_S = 5
 PIECES = [f"<{n}>".encode() * 3 for n in range(40)]
 LARGE = b"x" * (SMALL_BYTES + 1)
 
@@ -35,6 +35,21 @@ async def asked(
             yield response
         finally:
             response.close()
+
+
+@asynccontextmanager
+async def half_read() -> AsyncIterator[aiohttp.ClientResponse]:
+    """Of its body, the one piece that the server sends was read."""
+    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
+        await response.content.readany()
+        yield response
+
+
+async def begun(response: aiohttp.ClientResponse, take: Take) -> asyncio.Task[bytes]:
+    """A wait for the next piece, which has begun."""
+    waiting = asyncio.create_task(Arrivals(response).untaken(take))
+    await until(lambda: connection_of(response).on_arrival is not None)
+    return waiting
 
 
 async def whole(response: aiohttp.ClientResponse, taken: list[bytes], woken: list[bytes]) -> None:
@@ -101,10 +116,8 @@ async def test_who_wants_no_more_is_asked_no_more() -> None:
         taken.append(piece)
         return False
 
-    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
-        await response.content.readany()
-        waiting = asyncio.create_task(Arrivals(response).untaken(take))
-        await asyncio.sleep(0)
+    async with half_read() as response:
+        waiting = await begun(response, take)
         protocol = connection_of(response)
         protocol.data_received(b"6\r\nsecond\r\n")
         protocol.data_received(b"5\r\nthird\r\n")
@@ -117,10 +130,8 @@ async def test_what_take_raises_is_the_tasks_and_the_connection_is_left_alone() 
     def take(piece: bytes) -> bool:
         raise LookupError("no")
 
-    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
-        await response.content.readany()
-        waiting = asyncio.create_task(Arrivals(response).untaken(take))
-        await asyncio.sleep(0)
+    async with half_read() as response:
+        waiting = await begun(response, take)
         connection_of(response).data_received(b"6\r\nsecond\r\n")
         with pytest.raises(LookupError):
             await waiting
@@ -134,10 +145,8 @@ async def test_a_cancelled_wait_takes_nothing_any_more() -> None:
         taken.append(piece)
         return True
 
-    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
-        await response.content.readany()
-        waiting = asyncio.create_task(Arrivals(response).untaken(take))
-        await asyncio.sleep(0)
+    async with half_read() as response:
+        waiting = await begun(response, take)
         waiting.cancel()
         protocol = connection_of(response)
         protocol.data_received(b"6\r\nsecond\r\n")
@@ -169,16 +178,14 @@ async def test_connections_of_another_kind_are_read_as_ever() -> None:
 
 
 async def test_who_is_cancelled_by_what_it_takes_is_cancelled_and_the_connection_is_left_alone() -> None:
-    async with asked(Answer(b"first", end="hang")) as response, asyncio.timeout(BOUND_S):
-        await response.content.readany()
+    async with half_read() as response:
         waiting: asyncio.Task[bytes]
 
         def take(piece: bytes) -> bool:
             waiting.cancel()
             return False
 
-        waiting = asyncio.create_task(Arrivals(response).untaken(take))
-        await asyncio.sleep(0)
+        waiting = await begun(response, take)
         connection_of(response).data_received(b"6\r\nsecond\r\n")
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -192,8 +199,8 @@ async def test_a_flood_of_tiny_chunks_loses_nothing_once_reading_was_paused(coun
     woken: list[bytes] = []
     async with asked(Answer(b"first", end="hang")) as response:
         reading = asyncio.create_task(whole(response, taken, woken))
-        await asyncio.sleep(0.01)
         protocol = connection_of(response)
+        await until(lambda: protocol.on_arrival is not None)
         protocol.data_received(b"1\r\nx\r\n" * count)
         await asyncio.sleep(0.01)
         protocol.data_received(b"4\r\nlast\r\n5\r\nindee\r\n0\r\n\r\n")
@@ -206,8 +213,7 @@ async def test_a_body_whose_session_is_closed_is_cut() -> None:
         client = aiohttp.ClientSession(connector=Connector())
         response = await client.post(server.url, data=b"{}")
         await response.content.readany()
-        waiting = asyncio.create_task(Arrivals(response).untaken(lambda piece: True))
-        await asyncio.sleep(0)
+        waiting = await begun(response, lambda piece: True)
         await client.close()
         with pytest.raises(aiohttp.ClientError):
             await waiting
